@@ -1,0 +1,1 @@
+"""The scenarios behind `holdfast bench`, and the private PostgreSQL they run on."""

@@ -1,0 +1,296 @@
+"""The records everything else speaks in.
+
+An **execution** is one run of a pipeline on one workload. Its current step is a **job**, the queue's
+row; each lease of a job is an **attempt**, named by its **fence**. What happened is told by **events**.
+
+Frozen records only: no I/O, no clock. They are msgspec structs because the report path makes thousands
+of them a second. `ExecutionState` and `JobState` hold what a transition may read or change, in the
+column order of the store's queries, so a row becomes a record without naming a column twice.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.core.failures import Failure, StoredError
+
+
+class JobStatus(StrEnum):
+    QUEUED = "queued"
+    LEASED = "leased"
+    RETRY = "retry"
+    DONE = "done"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+
+
+class ExecutionStatus(StrEnum):
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class DeadReason(StrEnum):
+    EXHAUSTED = "exhausted"
+    PERMANENT = "permanent"
+    STOPPED = "stopped"
+    NOT_RETRYABLE = "not_retryable"
+    UNKNOWN_LIMIT = "unknown_limit"
+    POISONED = "poisoned"
+
+
+class Lane(StrEnum):
+    MANUAL = "manual"
+    BULK = "bulk"
+
+
+class Mode(StrEnum):
+    MANUAL = "manual"
+    BULK = "bulk"
+    AUTO = "auto"
+
+
+class EventType(StrEnum):
+    EXECUTION_STARTED = "execution_started"
+    STEP_STARTED = "step_started"
+    ACTION_STARTED = "action_started"
+    ACTION_COMPLETED = "action_completed"
+    ACTION_ERROR = "action_error"
+    STEP_RETRY = "step_retry"
+    STEP_RETRY_EXHAUSTED = "step_retry_exhausted"
+    STEP_FAILED_TERMINAL = "step_failed_terminal"
+    STEP_COMPLETED = "step_completed"
+    STEP_SKIPPED = "step_skipped"
+    LEASE_LOST = "lease_lost"
+    LEASE_RELEASED = "lease_released"
+    BARRIER_OPENED = "barrier_opened"
+    MANUAL_RETRY = "manual_retry"
+    EXECUTION_COMPLETED = "execution_completed"
+    EXECUTION_FAILED = "execution_failed"
+    EXECUTION_CANCELLED = "execution_cancelled"
+
+
+class ClaimGroup(NamedTuple):
+    """What a worker must offer to take a job, and where the job stands in the order.
+
+    Jobs of one group are claimed by one index range. `alone` groups hold jobs whose worker was lost
+    once: they are leased one at a time, beside nothing else, so that a killer betrays itself.
+    """
+
+    handler: str
+    lane: str
+    rank: int
+    operation: str = ""
+    limit: str = ""
+    alone: bool = False
+
+
+class JobState(msgspec.Struct, frozen=True, array_like=True):
+    """A job as the transitions see it."""
+
+    id: int
+    execution_id: int
+    step: str
+    element: int
+    round: int
+    status: JobStatus
+    attempts: int
+    max_attempts: int
+    available_at: float
+    fence: str | None
+    lease_until: float | None
+    unknown_errors: int
+    losses: int
+    crashes: int
+    dead_reason: DeadReason | None
+    settled_fence: str | None
+    settled_hash: str | None
+    clear: str | None
+    leased_alone: bool
+    worker_id: str | None
+
+    @property
+    def is_live(self) -> bool:
+        return self.status in (JobStatus.QUEUED, JobStatus.RETRY, JobStatus.LEASED)
+
+
+class ExecutionState(msgspec.Struct, frozen=True, array_like=True):
+    """An execution as the transitions see it."""
+
+    id: int
+    path: str
+    definition_id: int
+    status: ExecutionStatus
+    lane: Lane
+    round: int
+    manual_retries: int
+    last_manual_retry_at: float | None
+    last_completed_stage: str | None
+    error: str | None
+    retry_history: str | None
+    retry_count: int
+    deadline_seconds: float | None
+    deadline_at: float | None
+
+
+class Completed(msgspec.Struct, frozen=True):
+    """The outcome of an attempt that finished: its result as JSON text."""
+
+    result: str = "null"
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """The outcome of an attempt that raised.
+
+    `cleared` says that the stage's `clear` hook had run, so a further attempt need not run it again.
+    """
+
+    failure: Failure
+    cleared: bool = True
+
+
+Outcome = Completed | Failed
+
+
+class LeaseRef(msgspec.Struct, frozen=True):
+    """One attempt, as its worker names it."""
+
+    queue_id: int
+    fence: str
+
+
+class Report(msgspec.Struct, frozen=True):
+    queue_id: int
+    fence: str
+    outcome: Outcome
+
+
+class AckCode(StrEnum):
+    ACCEPTED = "accepted"
+    STALE_LEASE = "stale_lease"
+    INVALID = "invalid"
+
+
+class Ack(msgspec.Struct, frozen=True):
+    """The answer to one item of a report, heartbeat or release.
+
+    `repeated` marks a report that had been accepted before and changed nothing this time.
+    """
+
+    queue_id: int
+    code: AckCode
+    message: str = ""
+    repeated: bool = False
+
+    @property
+    def accepted(self) -> bool:
+        return self.code is AckCode.ACCEPTED
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One line of an execution's history. `data` holds what belongs to its type."""
+
+    id: str
+    execution_id: int
+    at: float
+    type: EventType
+    step: str | None = None
+    data: dict[str, Any] = {}
+
+    def to_dict(self) -> dict[str, Any]:
+        own = {"id": self.id, "execution_id": self.execution_id, "at": self.at, "type": self.type.value}
+        if self.step is not None:
+            own["step"] = self.step
+        return {**self.data, **own}
+
+
+class RetryNote(msgspec.Struct, frozen=True):
+    """One entry of an execution's `retry_history`."""
+
+    attempt: int
+    stage: str
+    error_type: str
+    message: str
+    timestamp: float
+
+
+RETRY_HISTORY_MAX = 10
+
+
+class Leased(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt handed to a worker: all it needs to run it and report."""
+
+    queue_id: int
+    fence: str
+    execution_id: int
+    path: str
+    definition_id: int
+    step: str
+    handler: str
+    element: int
+    round: int
+    attempt: int
+    max_attempts: int
+    lane: Lane
+    lease_until: float
+    timeout_seconds: float
+    workload: str
+    outputs: dict[str, str] = {}
+    clear: tuple[str, ...] = ()
+    alone: bool = False
+
+
+class JobRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as people see it in the queue."""
+
+    queue_id: int
+    execution_id: int
+    path: str
+    step: str
+    element: int
+    round: int
+    status: JobStatus
+    attempts: int
+    max_attempts: int
+    available_at: float
+    scheduled_for: float | None
+    held_by: str | None
+    lease_until: float | None
+    last_heartbeat: float | None
+    progress: float | None
+    worker_id: str | None
+    lane: Lane
+    operation: str
+    mode: Mode
+    rank: int
+    dead_reason: DeadReason | None
+    created_at: float
+    finished_at: float | None
+    output: Any = None
+
+
+class ExecutionRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An execution as people see it."""
+
+    id: int
+    path: str
+    version: int
+    status: ExecutionStatus
+    lane: Lane
+    mode: Mode
+    batch_id: int | None
+    idempotency_key: str | None
+    round: int
+    manual_retries: int
+    retry_count: int
+    last_completed_stage: str | None
+    error: StoredError | None
+    retry_history: tuple[RetryNote, ...]
+    workload: Any
+    created_at: float
+    finished_at: float | None
+    deadline_at: float | None

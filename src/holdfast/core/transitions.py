@@ -1,0 +1,181 @@
+"""The whole state machine of a job, in one place.
+
+    queued ──lease──▶ leased ──complete──▶ done
+      ▲                │  ▲
+      └──release───────┤  │ lease, once available_at is reached
+                  fail │  │
+                       ▼  │
+                     retry ┘        fail, and no retry left or none allowed ──▶ dead
+
+    cancel leads from queued, retry and leased to cancelled. Done, dead and cancelled are final:
+    a manual retry makes a new row in a new round.
+
+`LEGAL_MOVES` is the table of what may follow what; each move has a named function, and every one of
+them goes through `_move`, which refuses the rest. `decide()` answers the one hard question: after this
+error, retry or die? Pure: time and the jitter draw are arguments, conditions were evaluated before.
+
+The claim makes the `lease` move in SQL for many rows at once; the conformance suite holds it to the
+function here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.core.catalogue import Category
+from holdfast.core.failures import Classification
+from holdfast.core.model import DeadReason, JobState, JobStatus
+from holdfast.core.retry import RetryPolicy
+
+LEGAL_MOVES: dict[JobStatus, frozenset[JobStatus]] = {
+    JobStatus.QUEUED: frozenset({JobStatus.LEASED, JobStatus.CANCELLED}),
+    JobStatus.RETRY: frozenset({JobStatus.LEASED, JobStatus.CANCELLED}),
+    JobStatus.LEASED: frozenset(
+        {JobStatus.DONE, JobStatus.RETRY, JobStatus.DEAD, JobStatus.QUEUED, JobStatus.CANCELLED}
+    ),
+    JobStatus.DONE: frozenset(),
+    JobStatus.DEAD: frozenset(),
+    JobStatus.CANCELLED: frozenset(),
+}
+
+MAX_CRASHES_DEFAULT = 3
+
+
+class IllegalMove(AssertionError):
+    """A transition that the table does not allow was asked for: a bug in Holdfast, never a user's."""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of an error before the decision.
+
+    `stop` and `retry` are the values of `stop_when` and `retry_when`; None where the policy has none
+    or it failed to evaluate (then `condition_error` says why).
+    """
+
+    classification: Classification
+    stop: bool | None = None
+    retry: bool | None = None
+    condition_error: str | None = None
+    retry_after: float | None = None
+    worker_lost: bool = False
+
+
+class RetryLater(msgspec.Struct, frozen=True):
+    delay: float
+    available_at: float
+
+
+class Die(msgspec.Struct, frozen=True):
+    reason: DeadReason
+
+
+Decision = RetryLater | Die
+
+
+def decide(
+    job: JobState,
+    verdict: Verdict,
+    policy: RetryPolicy,
+    *,
+    now: float,
+    draw: float,
+    max_crashes: int = MAX_CRASHES_DEFAULT,
+) -> Decision:
+    """Retry or die: the rows of the decision table, in their order.
+
+    `job` carries its counters with this failure already counted (see `fail`).
+    """
+    category = verdict.classification.category
+    if job.crashes >= max_crashes:
+        return Die(DeadReason.POISONED)
+    if verdict.stop:
+        return Die(DeadReason.STOPPED)
+    if verdict.retry is False:
+        return Die(DeadReason.NOT_RETRYABLE)
+    if verdict.retry is None and category is Category.PERMANENT:
+        return Die(DeadReason.PERMANENT)
+    if job.attempts >= job.max_attempts:
+        return Die(DeadReason.EXHAUSTED)
+    if (
+        verdict.retry is None
+        and category is Category.UNKNOWN
+        and job.unknown_errors >= policy.unknown_attempts
+    ):
+        return Die(DeadReason.UNKNOWN_LIMIT)
+    delay = policy.delay_after(job.attempts, draw, verdict.retry_after)
+    return RetryLater(delay, now + delay)
+
+
+def lease(job: JobState, *, fence: str, lease_until: float) -> JobState:
+    """The attempt is counted here, not at its end, so a crash uses one up."""
+    return _move(
+        job,
+        JobStatus.LEASED,
+        attempts=job.attempts + 1,
+        fence=fence,
+        lease_until=lease_until,
+        leased_alone=job.losses > 0,
+    )
+
+
+def complete(job: JobState, *, outcome_hash: str) -> JobState:
+    return _settle(job, JobStatus.DONE, outcome_hash)
+
+
+def fail(
+    job: JobState,
+    verdict: Verdict,
+    policy: RetryPolicy,
+    *,
+    outcome_hash: str,
+    cleared: bool,
+    now: float,
+    draw: float,
+    max_crashes: int = MAX_CRASHES_DEFAULT,
+) -> tuple[JobState, Decision]:
+    """Count the failure, decide, and move. Losses count as crashes only while the job ran alone."""
+    is_unknown = verdict.classification.category is Category.UNKNOWN
+    counted = msgspec.structs.replace(
+        job,
+        unknown_errors=job.unknown_errors + is_unknown,
+        losses=job.losses + verdict.worker_lost,
+        crashes=job.crashes + (verdict.worker_lost and job.leased_alone),
+        clear=None if cleared else job.clear,
+    )
+    decision = decide(counted, verdict, policy, now=now, draw=draw, max_crashes=max_crashes)
+    if isinstance(decision, Die):
+        return _settle(counted, JobStatus.DEAD, outcome_hash, dead_reason=decision.reason), decision
+    return _settle(counted, JobStatus.RETRY, outcome_hash, available_at=decision.available_at), decision
+
+
+def release(job: JobState, *, now: float) -> JobState:
+    """Give an attempt back unused: its number may be used again, its fence never."""
+    attempts = job.attempts - 1
+    to = JobStatus.RETRY if attempts else JobStatus.QUEUED
+    return _move(job, to, attempts=attempts, fence=None, lease_until=None, available_at=now)
+
+
+def cancel(job: JobState) -> JobState:
+    return _move(job, JobStatus.CANCELLED, fence=None, lease_until=None)
+
+
+def _settle(job: JobState, to: JobStatus, outcome_hash: str, **changes: Any) -> JobState:
+    # The settled fence and hash let the same report be accepted again without changing anything.
+    return _move(
+        job,
+        to,
+        fence=None,
+        lease_until=None,
+        settled_fence=job.fence,
+        settled_hash=outcome_hash,
+        **changes,
+    )
+
+
+def _move(job: JobState, to: JobStatus, **changes: Any) -> JobState:
+    if to not in LEGAL_MOVES[job.status]:
+        allowed = ", ".join(sorted(LEGAL_MOVES[job.status])) or "nothing: it is final"
+        raise IllegalMove(f"job {job.id} cannot go from {job.status} to {to}; allowed: {allowed}")
+    return msgspec.structs.replace(job, status=to, **changes)

@@ -1,0 +1,449 @@
+"""The engine: what can be asked of Holdfast, whatever asks: a program, a worker, a server.
+
+    submit ─▶ lease ─▶ (a worker runs the step) ─▶ report ─▶ decide, store, advance: one transaction
+                                  sweep: expired leases become reports and take the same path
+
+The engine decides; the store keeps. What user code or user data can make slow or wrong (encoding,
+classification, conditions) happens before a transaction begins.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from holdfast.core.describe import describe
+from holdfast.core.errors import (
+    InvalidInput,
+    StoreError,
+)
+from holdfast.core.model import (
+    Ack,
+    AckCode,
+    DeadReason,
+    Event,
+    EventType,
+    ExecutionState,
+    ExecutionStatus,
+    JobState,
+    JobStatus,
+    Lane,
+    Leased,
+    LeaseRef,
+    Mode,
+    Report,
+)
+from holdfast.core.payload import (
+    PAYLOAD_BYTES_MAX_DEFAULT,
+    check_name,
+    encode_payload,
+    member,
+    payload_hash,
+)
+from holdfast.core.retry import parse_duration
+from holdfast.engine.checks import (
+    PAGE_ROWS_MAX,
+    check_request,
+    checked_lease_seconds,
+    is_id,
+    page_size,
+    parse_cursor,
+    unknown_execution,
+)
+from holdfast.engine.definitions import DefinitionMissing, Definitions
+from holdfast.engine.events import event, started
+from holdfast.engine.group_commit import GroupCommit
+from holdfast.engine.manual_retry import RetryRequest, retry_plan
+from holdfast.engine.prepare import Preparation
+from holdfast.engine.records import ExecutionView, LeaseResult, Page, Submission, Submitted
+from holdfast.engine.settle import (
+    Prepared,
+    ReleasePlan,
+    SettlePlan,
+    deadline_plan,
+    end_execution,
+)
+from holdfast.playbook import plan
+from holdfast.playbook.definition import Definition
+from holdfast.store.interface import (
+    Beat,
+    Changes,
+    Claimed,
+    ClaimRequest,
+    ExecutionFilter,
+    Inserted,
+    JobFilter,
+    NewExecution,
+    Store,
+)
+
+LEASE_SECONDS_DEFAULT = 60.0
+LEASE_JOBS_MAX = 1_000
+SWEEP_JOBS = 500
+ALONE_ASKED_SECONDS = 1.0
+
+
+def _jitter_draw() -> float:
+    return random.uniform(0.5, 1.5)
+
+
+class Engine:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        payload_bytes_max: int = PAYLOAD_BYTES_MAX_DEFAULT,
+        draw: Callable[[], float] = _jitter_draw,
+        new_token: Callable[[], str] = lambda: secrets.token_hex(6),
+    ) -> None:
+        self.store = store
+        self.payload_bytes_max = payload_bytes_max
+        self._new_token = new_token
+        self._definitions = Definitions(store)
+        self._preparation = Preparation(
+            store, self._definitions, payload_bytes_max=payload_bytes_max, draw=draw
+        )
+        self._alone_asked_at = 0.0
+        self._submits: GroupCommit[NewExecution, Inserted] = GroupCommit(self._insert)
+        self._reports: GroupCommit[Prepared, Ack] = GroupCommit(self._settle)
+
+    async def register(self, definition: Definition) -> int:
+        """Make this the version of its path that new submissions get. Equal content is one version."""
+        return await self._definitions.register(definition)
+
+    # submit
+
+    async def submit(self, submissions: Sequence[Submission]) -> list[Submitted]:
+        """Store all of them or none; once this returns they will be run."""
+        if not submissions:
+            return []
+        now = await self.store.now()
+        new = [self._new_execution(item, now) for item in submissions]
+        inserted = await self._submits.commit(new)
+        return [Submitted(item.execution_id, item.created) for item in inserted]
+
+    def _new_execution(self, item: Submission, now: float) -> NewExecution:
+        definition_id, definition = self._definitions.latest(item.path)
+        key, key_hash = item.idempotency_key, None
+        workload = encode_payload(item.workload, what="workload", bytes_max=self.payload_bytes_max)
+        if key is not None:
+            check_name(key, what="idempotency key")
+            key_hash = payload_hash(workload)
+        lane = member(Lane, item.lane, "lane")
+        mode = Mode(lane.value) if item.mode is None else member(Mode, item.mode, "mode")
+        delay = parse_duration(item.delay_seconds, field="delay")
+        deadline = item.deadline_seconds
+        if deadline is not None and (deadline := parse_duration(deadline, field="deadline")) <= 0:
+            raise InvalidInput("The deadline must be longer than 0 seconds.")
+        first = plan.first_step(definition)
+        return NewExecution(
+            path=definition.path,
+            definition_id=definition_id,
+            lane=lane,
+            mode=mode,
+            workload=workload,
+            workload_hash=key_hash,
+            idempotency_key=key,
+            batch_id=None,
+            deadline_seconds=deadline,
+            deadline_at=None if deadline is None else now + deadline,
+            step=first.name,
+            group=first.claim_group(lane),
+            max_attempts=first.retry.max_attempts,
+            available_at=now + delay,
+            events=started(first.name),
+        )
+
+    async def _insert(self, items: list[NewExecution]) -> list[Inserted]:
+        inserted = await self.store.insert(items, await self.store.now())
+        self.store.announce_work()
+        return inserted
+
+    # lease, heartbeat, report, release
+
+    async def lease(
+        self,
+        worker_id: str,
+        handlers: Sequence[str],
+        limit: int,
+        *,
+        lease_seconds: float = LEASE_SECONDS_DEFAULT,
+        lanes: Sequence[Lane] = (Lane.MANUAL, Lane.BULK),
+        alone: bool = False,
+    ) -> LeaseResult:
+        """Up to `limit` ready jobs this worker has handlers for, in the order of lanes and ranks."""
+        check_name(worker_id, what="worker id")
+        if not 1 <= limit <= LEASE_JOBS_MAX:
+            raise InvalidInput(f"A lease takes 1 to {LEASE_JOBS_MAX} jobs, not {limit}.")
+        lease_seconds = checked_lease_seconds(lease_seconds)
+        request = ClaimRequest(
+            worker_id=worker_id,
+            handlers=tuple(handlers),
+            limit=1 if alone else limit,
+            lease_seconds=lease_seconds,
+            token=self._new_token(),
+            lanes=tuple(lanes),
+            alone=alone,
+        )
+        now = await self.store.now()
+        claimed = await self.store.claim(request, now)
+        alone_ready = not alone and await self._is_alone_ready(request, now, idle=not claimed)
+        if claimed:
+            return LeaseResult(await self._leased(claimed), alone_ready)
+        return LeaseResult([], alone_ready, await self.store.next_due(request, now))
+
+    async def _is_alone_ready(self, request: ClaimRequest, now: float, *, idle: bool) -> bool:
+        """Asked whenever there is nothing else, and now and then under load, so that such a job starves
+        neither way."""
+        if not idle and abs(now - self._alone_asked_at) < ALONE_ASKED_SECONDS:
+            return False
+        self._alone_asked_at = now
+        return await self.store.alone_ready(request, now)
+
+    async def _leased(self, claimed: list[Claimed]) -> list[Leased]:
+        needed: dict[int, tuple[str, ...]] = {}
+        for row in claimed:
+            definition = await self._definitions.load(row.definition_id)
+            if before := plan.steps_before(definition, row.step):
+                needed[row.id] = before
+        outputs: dict[int, dict[str, str]] = {}
+        if needed:
+            executions = sorted({row.execution_id for row in claimed if row.id in needed})
+            for item in await self.store.outputs(executions):
+                outputs.setdefault(item.execution_id, {})[item.step] = item.output
+        leased = []
+        for row in claimed:
+            step = self._definitions[row.definition_id].step(row.step)
+            known = outputs.get(row.execution_id, {})
+            leased.append(
+                Leased(
+                    queue_id=row.id,
+                    fence=row.fence,
+                    execution_id=row.execution_id,
+                    path=row.path,
+                    definition_id=row.definition_id,
+                    step=row.step,
+                    handler=row.handler,
+                    element=row.element,
+                    round=row.round,
+                    attempt=row.attempts,
+                    max_attempts=row.max_attempts,
+                    lane=row.lane,
+                    lease_until=row.lease_until,
+                    timeout_seconds=step.timeout_seconds,
+                    workload=row.workload,
+                    outputs={name: known[name] for name in needed.get(row.id, ())},
+                    clear=tuple(msgspec.json.decode(row.clear)) if row.clear else (),
+                    alone=row.leased_alone,
+                )
+            )
+        return leased
+
+    async def heartbeat(
+        self,
+        leases: Sequence[LeaseRef],
+        *,
+        lease_seconds: float = LEASE_SECONDS_DEFAULT,
+        progress: Mapping[int, float] | None = None,
+    ) -> list[Ack]:
+        """Extend leases. A stale one answers stale_lease: its worker must abandon the attempt."""
+        if not leases:
+            return []
+        lease_seconds = checked_lease_seconds(lease_seconds)
+        now = await self.store.now()
+        told = progress or {}
+        beats = [
+            Beat(lease.queue_id, lease.fence, told.get(lease.queue_id))
+            for lease in leases
+            if is_id(lease.queue_id)
+        ]
+        standing = await self.store.heartbeat(beats, now, now + lease_seconds)
+        return [
+            Ack(lease.queue_id, AckCode.ACCEPTED)
+            if lease in standing
+            else Ack(lease.queue_id, AckCode.STALE_LEASE, "the lease is no longer held; abandon the attempt")
+            for lease in leases
+        ]
+
+    async def report(self, reports: Sequence[Report]) -> list[Ack]:
+        """Settle attempts. Each report is answered on its own; one that is stale or wrong changes
+        nothing and harms no other. The same report again is accepted again."""
+        if not reports:
+            return []
+        prepared = await self._preparation.reports(reports)
+        return list(await self._reports.commit(prepared))
+
+    async def _settle(self, items: list[Prepared]) -> list[Ack]:
+        """One transaction for all; where it fails for a reason in the items, one for each of them."""
+        try:
+            return await self._settle_together(items)
+        except StoreError:
+            raise
+        except Exception as error:
+            if len(items) == 1:
+                return [Ack(items[0].queue_id, AckCode.INVALID, f"the report cannot be stored: {error}")]
+        return [ack for item in items for ack in await self._settle([item])]
+
+    async def _settle_together(self, items: list[Prepared]) -> list[Ack]:
+        ids = sorted({item.queue_id for item in items})
+        now = await self.store.now()
+        settle = SettlePlan(items, self._definitions, now)
+        while True:
+            try:
+                await self.store.amend_jobs(ids, settle, now)
+                break
+            except DefinitionMissing as missing:
+                await self._definitions.load(missing.definition_id)
+        self.store.announce_work()
+        return settle.acks
+
+    async def release(self, leases: Sequence[LeaseRef]) -> list[Ack]:
+        """Give attempts back unused: available at once, the attempt not counted."""
+        if not leases:
+            return []
+        now = await self.store.now()
+        release = ReleasePlan(leases, now)
+        ids = sorted({lease.queue_id for lease in leases if is_id(lease.queue_id)})
+        await self.store.amend_jobs(ids, release, now)
+        self.store.announce_work()
+        return release.acks
+
+    # sweep, retention
+
+    async def sweep(self, limit: int = SWEEP_JOBS) -> int:
+        """End what nobody will end: leases that ran out, executions past their deadline."""
+        now = await self.store.now()
+        expired = await self.store.expired(now, limit)
+        swept = 0
+        if expired:
+            items = await self._preparation.lost(expired, now)
+            swept = sum(ack.accepted and not ack.repeated for ack in await self._reports.commit(items))
+        overdue = await self.store.overdue(now, limit)
+        if overdue:
+
+            def fail_overdue(executions: list[ExecutionState], jobs: list[JobState]) -> Changes:
+                return deadline_plan(executions, jobs, now)
+
+            await self.store.amend_executions(overdue, fail_overdue, now)
+        return swept + len(overdue)
+
+    async def prune(self, older_than_seconds: float, limit: int = 500) -> int:
+        """Delete executions that ended so long ago, with their history and their idempotency keys."""
+        return await self.store.prune(await self.store.now() - older_than_seconds, limit)
+
+    # what people do
+
+    async def cancel(self, execution_id: int, *, by: str = "") -> bool:
+        """Whether it was running and is cancelled now. Its worker is told at the next heartbeat."""
+        check_request(execution_id, by)
+        found: list[ExecutionState] = []
+
+        def cancel(executions: list[ExecutionState], jobs: list[JobState]) -> Changes:
+            found[:] = executions
+            if not executions or executions[0].status is not ExecutionStatus.RUNNING:
+                return Changes()
+            ending = event(EventType.EXECUTION_CANCELLED, by=by)
+            return end_execution(executions[0], jobs, ExecutionStatus.CANCELLED, ending)
+
+        await self.store.amend_executions([execution_id], cancel, await self.store.now())
+        if not found:
+            raise unknown_execution(execution_id)
+        self.store.announce_work()  # for whoever waits for its end
+        return found[0].status is ExecutionStatus.RUNNING
+
+    async def retry(self, execution_id: int, request: RetryRequest) -> None:
+        """Start a new round of a failed execution, or raise RetryRefused with the reason."""
+        check_request(execution_id, request.by)
+        now = await self.store.now()
+        found: list[ExecutionState] = []
+
+        def retry(executions: list[ExecutionState], jobs: list[JobState]) -> Changes:
+            found[:] = executions
+            if not executions:
+                return Changes()
+            definition = self._definitions[executions[0].definition_id]
+            return retry_plan(request, executions[0], jobs, definition, now)
+
+        while True:
+            try:
+                await self.store.amend_executions([execution_id], retry, now)
+                break
+            except DefinitionMissing as missing:
+                await self._definitions.load(missing.definition_id)
+        if not found:
+            raise unknown_execution(execution_id)
+        self.store.announce_work()
+
+    # looking
+
+    async def view(self, execution_id: int) -> ExecutionView:
+        check_request(execution_id)
+        execution = await self.store.execution(execution_id)
+        jobs = await self.store.jobs(JobFilter(execution_id=execution_id, limit=PAGE_ROWS_MAX))
+        if execution is None or not jobs:  # it may have been pruned between the two
+            raise unknown_execution(execution_id)
+        current = jobs[-1]
+        done = {job.step: job.output for job in jobs if job.status is JobStatus.DONE}
+        outputs = {}
+        if execution.last_completed_stage is not None:
+            for name in done:
+                outputs[name] = done[name]
+                if name == execution.last_completed_stage:
+                    break
+        summary = describe(
+            execution.status,
+            step=current.step,
+            job_status=current.status,
+            attempts=current.attempts,
+            max_attempts=current.max_attempts,
+            error=execution.error,
+        )
+        return ExecutionView(
+            execution=execution,
+            summary=summary,
+            stage=current.step,
+            jobs=tuple(jobs),
+            outputs=outputs,
+        )
+
+    async def events(self, execution_id: int, *, after: str | None = None, limit: int = 1_000) -> list[Event]:
+        return await self.store.events(execution_id, after, page_size(limit))
+
+    async def executions(
+        self,
+        *,
+        status: ExecutionStatus | None = None,
+        path: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page:
+        """Executions, newest first."""
+        size = page_size(limit)
+        query = ExecutionFilter(
+            status=None if status is None else member(ExecutionStatus, status, "status"),
+            path=path,
+            before=parse_cursor(cursor),
+            limit=size,
+        )
+        items = await self.store.executions(query)
+        return Page(items, str(items[-1].id) if len(items) == size else None)
+
+    async def queue(self, *, limit: int = 50, cursor: str | None = None, **filters: Any) -> Page:
+        """Jobs, oldest first: filters are status, lane, dead_reason, due_at, execution_id."""
+        size = page_size(limit)
+        for name, kind in _QUEUE_FILTERS.items():
+            if filters.get(name) is not None:
+                filters[name] = member(kind, filters[name], name.replace("_", " "))
+        items = await self.store.jobs(JobFilter(**filters, after=parse_cursor(cursor) or 0, limit=size))
+        return Page(items, str(items[-1].queue_id) if len(items) == size else None)
+
+
+_QUEUE_FILTERS: dict[str, type[StrEnum]] = {"status": JobStatus, "lane": Lane, "dead_reason": DeadReason}
+
+
+__all__ = ["Engine", "ExecutionView", "LeaseResult", "Page", "RetryRequest", "Submission", "Submitted"]

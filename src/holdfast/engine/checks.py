@@ -1,0 +1,50 @@
+"""What callers get wrong, refused before a store sees it."""
+
+from __future__ import annotations
+
+from holdfast.core.errors import InvalidInput, UnknownExecution
+from holdfast.core.payload import check_name
+from holdfast.core.retry import parse_duration
+
+ID_MAX = 2**63 - 1
+PAGE_ROWS_MAX = 1_000
+
+
+def unknown_execution(execution_id: int) -> UnknownExecution:
+    return UnknownExecution(
+        f"There is no execution {execution_id}.",
+        guidance="Check the number; finished executions may have been pruned.",
+    )
+
+
+def is_id(value: int) -> bool:
+    """Whether a store can hold it; other numbers are unknown ones, and no reason to fail their neighbours."""
+    return 0 < value <= ID_MAX
+
+
+def check_request(execution_id: int, by: str = "") -> None:
+    if not is_id(execution_id):
+        raise unknown_execution(execution_id)
+    if by:
+        check_name(by, what="name of who asks")
+
+
+def checked_lease_seconds(value: float) -> float:
+    seconds = parse_duration(value, field="lease_seconds")
+    if seconds <= 0:
+        raise InvalidInput("A lease must last longer than 0 seconds.")
+    return seconds
+
+
+def page_size(limit: int) -> int:
+    if not 1 <= limit <= PAGE_ROWS_MAX:
+        raise InvalidInput(f"A page has 1 to {PAGE_ROWS_MAX} rows, not {limit}.")
+    return limit
+
+
+def parse_cursor(cursor: str | None) -> int | None:
+    if cursor is None:
+        return None
+    if not cursor.isdecimal() or len(cursor) > len(str(ID_MAX)) or int(cursor) > ID_MAX:
+        raise InvalidInput(f"{cursor!r} is not a cursor.", guidance="Pass on `next` of the page before.")
+    return int(cursor)

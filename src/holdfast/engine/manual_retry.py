@@ -1,0 +1,149 @@
+"""A retry asked for by a person: refused with a reason, or a new round that keeps earlier work.
+
+The refusals are checked in one fixed order, each with a sentence for people. A new round gets a new
+job at the stage it resumes at; stages before it are kept and shown as skipped, stages from it on are
+cleared by their `clear` hooks before it runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.core.catalogue import Category
+from holdfast.core.errors import InvalidInput, RetryRefused
+from holdfast.core.failures import StoredError
+from holdfast.core.model import EventType, ExecutionState, ExecutionStatus, JobState
+from holdfast.engine.events import event, pack
+from holdfast.engine.settle import new_job
+from holdfast.playbook import plan
+from holdfast.playbook.definition import Definition
+from holdfast.store.interface import Changes
+
+MANUAL_RETRIES_MAX = 5
+COOLDOWN_SECONDS = 60.0
+
+_STORED_ERROR = msgspec.json.Decoder(StoredError)
+
+
+class RetryRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """`full` starts at the first stage and needs `confirm` where results would be lost; `force` lets an
+    operator retry a permanent error."""
+
+    from_stage: str | None = None
+    full: bool = False
+    confirm: bool = False
+    force: bool = False
+    by: str = ""
+
+
+def retry_plan(
+    request: RetryRequest,
+    execution: ExecutionState,
+    jobs: Sequence[JobState],
+    definition: Definition,
+    now: float,
+) -> Changes:
+    """The new round, or RetryRefused."""
+    error = _STORED_ERROR.decode(execution.error) if execution.error else None
+    stage = _stage(request, definition, error)
+    _refuse(request, execution, error, now)
+    assert error is not None, "a failed execution has its error"
+    if stage not in plan.steps_before(definition, error.stage) and stage != error.stage:
+        raise InvalidInput(
+            f"Execution {execution.id} failed at {error.stage}, before {stage}.",
+            guidance=f"Retry from {error.stage} or an earlier stage.",
+        )
+    kept = plan.steps_before(definition, stage)
+    cleared = plan.steps_between(definition, stage, _reached(definition, error, jobs))
+    step = definition.step(stage)
+    last_completed = kept[-1] if kept else None
+    resumed = msgspec.structs.replace(
+        execution,
+        status=ExecutionStatus.RUNNING,
+        round=execution.round + 1,
+        manual_retries=execution.manual_retries + 1,
+        last_manual_retry_at=now,
+        last_completed_stage=last_completed,
+        error=None,
+        deadline_at=None if execution.deadline_seconds is None else now + execution.deadline_seconds,
+    )
+    events = [
+        event(
+            EventType.MANUAL_RETRY,
+            from_stage=stage,
+            by=request.by,
+            round=resumed.round,
+            last_completed_stage=last_completed,
+        ),
+        *(event(EventType.STEP_SKIPPED, name, reason="already_completed") for name in kept),
+        event(EventType.STEP_STARTED, stage),
+    ]
+    # Later stages are cleared first: they were built on the earlier ones.
+    clear = msgspec.json.encode(cleared[::-1]).decode()
+    return Changes(
+        executions=[resumed],
+        new_jobs=[new_job(step, execution, resumed.round, now, clear)],
+        events=[(execution.id, pack(events))],
+    )
+
+
+def _reached(definition: Definition, error: StoredError, jobs: Sequence[JobState]) -> str:
+    """The last stage that may have left data behind: the failed one, or a later one that the round
+    which failed was to clear and did not come to."""
+    uncleared = max(jobs, key=lambda job: job.id).clear
+    stages = {error.stage, *(msgspec.json.decode(uncleared) if uncleared else ())}
+    return [step.name for step in definition.steps if step.name in stages][-1]
+
+
+def _stage(request: RetryRequest, definition: Definition, error: StoredError | None) -> str:
+    if request.full and request.from_stage is not None:
+        raise InvalidInput("full and from_stage exclude each other.", guidance="Give one of them.")
+    if request.full:
+        return plan.first_step(definition).name
+    if request.from_stage is not None:
+        return definition.step(request.from_stage).name
+    return error.stage if error else plan.first_step(definition).name
+
+
+def _refuse(request: RetryRequest, execution: ExecutionState, error: StoredError | None, now: float) -> None:
+    if execution.status is not ExecutionStatus.FAILED or error is None:
+        raise RetryRefused(
+            f"Execution {execution.id} is {execution.status}; only a failed one can be retried.",
+            code="not_failed",
+            guidance={
+                ExecutionStatus.RUNNING: "Wait until it has ended, or cancel it.",
+                ExecutionStatus.COMPLETED: "Its results are there. Submit the work again to run it anew.",
+                ExecutionStatus.CANCELLED: "Submit the work again to run it.",
+            }.get(execution.status, ""),
+        )
+    if error.category is Category.PERMANENT and not request.force:
+        raise RetryRefused(
+            f"Retrying will not help: {error.user_message} ({error.message}).",
+            code="permanent_error",
+            guidance=error.guidance,
+        )
+    if execution.manual_retries >= MANUAL_RETRIES_MAX:
+        raise RetryRefused(
+            f"Execution {execution.id} was retried {execution.manual_retries} times by hand,"
+            f" which is the limit.",
+            code="retry_cap",
+            guidance="Find the cause first, then submit the work again.",
+        )
+    ready_at = (execution.last_manual_retry_at or -math.inf) + COOLDOWN_SECONDS
+    if now < ready_at:
+        wait = math.ceil(ready_at - now)
+        raise RetryRefused(
+            f"Execution {execution.id} was retried by hand less than {COOLDOWN_SECONDS:.0f} seconds ago.",
+            code="cooldown",
+            guidance=f"Try again in {wait} seconds.",
+            retry_after=float(wait),
+        )
+    if request.full and execution.last_completed_stage is not None and not request.confirm:
+        raise RetryRefused(
+            f"A full retry discards the results up to {execution.last_completed_stage}.",
+            code="confirmation_required",
+            guidance="Confirm it, or retry from the failed stage to keep them.",
+        )

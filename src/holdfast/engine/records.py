@@ -1,0 +1,54 @@
+"""What is asked of the engine and what it answers, where that is more than a number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.core.model import ExecutionRow, JobRow, Lane, Leased, Mode
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """One piece of work. `delay_seconds` postpones its start; `deadline_seconds` bounds all of it."""
+
+    path: str
+    workload: Any = None
+    lane: Lane = Lane.BULK
+    mode: Mode | None = None
+    idempotency_key: str | None = None
+    delay_seconds: float = 0.0
+    deadline_seconds: float | None = None
+
+
+class Submitted(msgspec.Struct, frozen=True):
+    """`created` is False where the idempotency key had named this execution before."""
+
+    id: int
+    created: bool
+
+
+class LeaseResult(msgspec.Struct, frozen=True):
+    """`alone_ready`: a job that must run by itself waits; ask with `alone` once nothing else runs.
+    `next_due` is when the next job becomes ready, told where none was."""
+
+    jobs: list[Leased]
+    alone_ready: bool = False
+    next_due: float | None = None
+
+
+class ExecutionView(msgspec.Struct, frozen=True, kw_only=True):
+    """An execution with its jobs, its outputs and one plain sentence."""
+
+    execution: ExecutionRow
+    summary: str
+    stage: str | None
+    jobs: tuple[JobRow, ...]
+    outputs: dict[str, Any]
+
+
+class Page(msgspec.Struct, frozen=True):
+    """One page of a list; `next` is the cursor of the following one."""
+
+    items: list[Any]
+    next: str | None = None

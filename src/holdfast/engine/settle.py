@@ -1,0 +1,295 @@
+"""Reports turned into changes: the plan that runs between loading rows under lock and writing them.
+
+    prepared outcomes + locked jobs ──▶ fence check ──▶ transition ──▶ next step or end ──▶ Changes, Acks
+
+Pure and synchronous, so that both stores run it inside their transaction. It may be run again when a
+store repeats a transaction; each run starts from the rows it is given.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.core import transitions
+from holdfast.core.catalogue import Category
+from holdfast.core.failures import Failure, StoredError, stored_error
+from holdfast.core.model import (
+    RETRY_HISTORY_MAX,
+    Ack,
+    AckCode,
+    DeadReason,
+    EventType,
+    ExecutionState,
+    ExecutionStatus,
+    JobState,
+    LeaseRef,
+    RetryNote,
+)
+from holdfast.core.transitions import RetryLater, Verdict
+from holdfast.engine.definitions import Definitions
+from holdfast.engine.events import completed, event, pack
+from holdfast.playbook import plan
+from holdfast.playbook.definition import Definition, Step
+from holdfast.store.interface import (
+    AdvancedExecution,
+    ChangedJob,
+    Changes,
+    CompletedJob,
+    Locked,
+    NewJob,
+)
+
+_NOTES = msgspec.json.Decoder(list[RetryNote])
+
+
+class Succeeded(msgspec.Struct, frozen=True):
+    """A completed attempt, checked before the transaction."""
+
+    queue_id: int
+    fence: str
+    outcome_hash: str
+    result: str
+
+
+class Erred(msgspec.Struct, frozen=True, kw_only=True):
+    """A failed attempt, classified and its conditions evaluated before the transaction.
+
+    `expired_before` is set by the sweep alone: the lease must still have run out by then.
+    """
+
+    queue_id: int
+    fence: str
+    outcome_hash: str
+    failure: Failure
+    verdict: Verdict
+    draw: float
+    cleared: bool = True
+    expired_before: float | None = None
+
+
+Prepared = Succeeded | Erred
+
+
+def hash_of(*parts: str) -> str:
+    """Tells the same report from another one: parts are length-marked by the separator's absence in JSON."""
+    return hashlib.blake2b("\x1f".join(parts).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+class SettlePlan:
+    """Call it with the locked rows; `acks` then answers the prepared items in their order."""
+
+    def __init__(self, items: Sequence[Prepared], definitions: Definitions, now: float) -> None:
+        self._items = items
+        self._definitions = definitions
+        self._now = now
+        self._changes = Changes()
+        self.acks: list[Ack] = []
+
+    def __call__(self, locked: list[Locked]) -> Changes:
+        self.acks, self._changes = [], Changes()
+        current = {job.id: (job, execution) for job, execution in locked}
+        for item in self._items:
+            ack = self._refusal(item, current)
+            if ack is None:
+                job, execution = current[item.queue_id]
+                definition = self._definitions[execution.definition_id]
+                if isinstance(item, Succeeded):
+                    current[job.id] = (self._complete(item, job, execution, definition), execution)
+                else:
+                    current[job.id] = self._fail(item, job, execution, definition)
+                ack = Ack(item.queue_id, AckCode.ACCEPTED)
+            self.acks.append(ack)
+        return self._changes
+
+    def _refusal(self, item: Prepared, current: dict[int, tuple[JobState, ExecutionState]]) -> Ack | None:
+        """The answer to a report that changes nothing: repeated, or stale."""
+        job = current[item.queue_id][0] if item.queue_id in current else None
+        if job is not None and job.fence == item.fence:
+            renewed = (
+                isinstance(item, Erred)
+                and item.expired_before is not None
+                and (job.lease_until or 0.0) >= item.expired_before
+            )
+            return _stale(item.queue_id, "the lease was extended meanwhile") if renewed else None
+        if job is not None and job.settled_fence == item.fence and job.settled_hash == item.outcome_hash:
+            return Ack(item.queue_id, AckCode.ACCEPTED, "this report was accepted before", repeated=True)
+        return _stale(item.queue_id, "the lease is no longer held; abandon the attempt")
+
+    def _complete(
+        self, item: Succeeded, job: JobState, execution: ExecutionState, definition: Definition
+    ) -> JobState:
+        done = transitions.complete(job, outcome_hash=item.outcome_hash)
+        self._changes.completed.append(CompletedJob(job.id, item.fence, item.outcome_hash, item.result))
+        following = plan.step_after(definition, job.step)
+        status = ExecutionStatus.COMPLETED if following is None else ExecutionStatus.RUNNING
+        self._changes.advanced.append(AdvancedExecution(execution.id, status, job.step))
+        body = completed(job.step, job.attempts, following.name if following else None)
+        self._changes.events.append((execution.id, body))
+        if following is not None:
+            self._changes.new_jobs.append(new_job(following, execution, job.round, self._now))
+        return done
+
+    def _fail(
+        self, item: Erred, job: JobState, execution: ExecutionState, definition: Definition
+    ) -> tuple[JobState, ExecutionState]:
+        step = definition.step(job.step)
+        settled, decision = transitions.fail(
+            job,
+            item.verdict,
+            step.retry,
+            outcome_hash=item.outcome_hash,
+            cleared=item.cleared,
+            now=self._now,
+            draw=item.draw,
+            max_crashes=step.max_crashes,
+        )
+        will_retry = isinstance(decision, RetryLater)
+        error = stored_error(
+            item.failure,
+            item.verdict.classification,
+            stage=job.step,
+            timestamp=self._now,
+            retry_count=job.attempts - 1,
+            final=not will_retry,
+        )
+        events = _error_events(item, job, error)
+        if isinstance(decision, RetryLater):
+            events.append(
+                event(
+                    EventType.STEP_RETRY,
+                    job.step,
+                    attempt=job.attempts,
+                    delay=decision.delay,
+                    available_at=decision.available_at,
+                )
+            )
+        else:
+            if decision.reason is DeadReason.EXHAUSTED:
+                events.append(event(EventType.STEP_RETRY_EXHAUSTED, job.step, attempts=job.attempts))
+            events.append(event(EventType.STEP_FAILED_TERMINAL, job.step, dead_reason=decision.reason.value))
+            events.append(_execution_failed(error))
+        changed = msgspec.structs.replace(
+            execution,
+            status=ExecutionStatus.RUNNING if will_retry else ExecutionStatus.FAILED,
+            error=msgspec.json.encode(error).decode(),
+            retry_history=_with_note(execution.retry_history, job.attempts, error),
+            retry_count=execution.retry_count + will_retry,
+        )
+        # A job whose worker was lost goes on alone, so that only a real killer is condemned.
+        alone = step.claim_group(execution.lane, alone=True) if will_retry and settled.losses else None
+        self._changes.jobs.append(ChangedJob(settled, alone))
+        self._changes.executions.append(changed)
+        self._changes.events.append((execution.id, pack(events)))
+        return settled, changed
+
+
+class ReleasePlan:
+    """Attempts given back by a worker that stops."""
+
+    def __init__(self, leases: Sequence[LeaseRef], now: float) -> None:
+        self._leases = leases
+        self._now = now
+        self.acks: list[Ack] = []
+
+    def __call__(self, locked: list[Locked]) -> Changes:
+        self.acks, changes = [], Changes()
+        jobs = {job.id: job for job, _ in locked}
+        for lease in self._leases:
+            job = jobs.get(lease.queue_id)
+            if job is None or job.fence != lease.fence:
+                self.acks.append(_stale(lease.queue_id, "the lease is no longer held"))
+                continue
+            jobs[job.id] = released = transitions.release(job, now=self._now)
+            changes.jobs.append(ChangedJob(released))
+            body = pack([event(EventType.LEASE_RELEASED, job.step, attempt=job.attempts)])
+            changes.events.append((job.execution_id, body))
+            self.acks.append(Ack(lease.queue_id, AckCode.ACCEPTED))
+        return changes
+
+
+def end_execution(
+    execution: ExecutionState, jobs: Sequence[JobState], status: ExecutionStatus, ending: dict[str, Any]
+) -> Changes:
+    """Cancel what is live and end the execution with this event."""
+    changes = Changes()
+    changes.jobs = [
+        ChangedJob(transitions.cancel(job))
+        for job in jobs
+        if job.execution_id == execution.id and job.is_live
+    ]
+    changes.executions.append(msgspec.structs.replace(execution, status=status))
+    changes.events.append((execution.id, pack([ending])))
+    return changes
+
+
+def deadline_plan(executions: list[ExecutionState], jobs: list[JobState], now: float) -> Changes:
+    """Fail executions whose deadline has passed; a retry by hand gives them their time again."""
+    changes = Changes()
+    for execution in executions:
+        if execution.status is not ExecutionStatus.RUNNING or (execution.deadline_at or now) >= now:
+            continue
+        current = next(job for job in jobs if job.execution_id == execution.id and job.is_live)
+        error = StoredError(
+            error_type="timeout",
+            category=Category.TRANSIENT,
+            message=f"The execution did not finish within its deadline of {execution.deadline_seconds:g} s.",
+            stage=current.step,
+            timestamp=now,
+            retry_count=max(current.attempts - 1, 0),
+            user_message="Processing did not finish in time",
+            guidance="Retry it with the time it needs, or submit it again with a longer deadline.",
+            rule="deadline of the execution",
+            stack_trace="",
+            final=True,
+        )
+        failed = msgspec.structs.replace(execution, error=msgspec.json.encode(error).decode())
+        part = end_execution(
+            failed, jobs, ExecutionStatus.FAILED, _execution_failed(error, reason="deadline")
+        )
+        changes.jobs += part.jobs
+        changes.executions += part.executions
+        changes.events += part.events
+    return changes
+
+
+def new_job(
+    step: Step, execution: ExecutionState, round_: int, available_at: float, clear: str | None = None
+) -> NewJob:
+    group = step.claim_group(execution.lane)
+    return NewJob(execution.id, step.name, round_, group, step.retry.max_attempts, available_at, clear)
+
+
+def _error_events(item: Erred, job: JobState, error: StoredError) -> list[dict[str, Any]]:
+    events = []
+    if item.verdict.worker_lost:
+        events.append(event(EventType.LEASE_LOST, job.step, attempt=job.attempts, worker=job.worker_id))
+    told = msgspec.to_builtins(error) | {"stack_trace": item.failure.stack_trace}
+    if item.verdict.condition_error is not None:
+        told["condition_error"] = item.verdict.condition_error
+    events.append(event(EventType.ACTION_ERROR, job.step, attempt=job.attempts, **told))
+    return events
+
+
+def _execution_failed(error: StoredError, **data: Any) -> dict[str, Any]:
+    return event(
+        EventType.EXECUTION_FAILED,
+        stage=error.stage,
+        error_type=error.error_type,
+        user_message=error.user_message,
+        guidance=error.guidance,
+        **data,
+    )
+
+
+def _with_note(history: str | None, attempt: int, error: StoredError) -> str:
+    notes = _NOTES.decode(history) if history else []
+    notes.append(RetryNote(attempt, error.stage, error.error_type, error.message, error.timestamp))
+    return msgspec.json.encode(notes[-RETRY_HISTORY_MAX:]).decode()
+
+
+def _stale(queue_id: int, why: str) -> Ack:
+    return Ack(queue_id, AckCode.STALE_LEASE, why)

@@ -1,0 +1,159 @@
+"""The model a pipeline compiles to: named steps in order, each with its policies.
+
+Python pipelines build it directly; other front ends compile to the same. A definition is plain data:
+it is stored as JSON under a version of its path, so any process can decide about a job of any version,
+and two definitions with equal content are one version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from holdfast.core.error_rules import ErrorRule
+from holdfast.core.errors import DefinitionInvalid, UnknownStep
+from holdfast.core.model import ClaimGroup, Lane
+from holdfast.core.retry import RetryPolicy, parse_duration
+from holdfast.playbook.template import compile_condition
+
+STEP_TIMEOUT_SECONDS_DEFAULT = 3600.0
+PRIORITY_DEFAULT = 5
+_OPERATION_PRIORITY = {"request": 4, "download": 6}
+_STEP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
+_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One stage: what a worker must offer to run it (`handler`), and how it may fail."""
+
+    name: str
+    handler: str
+    retry: RetryPolicy
+    timeout_seconds: float = STEP_TIMEOUT_SECONDS_DEFAULT
+    max_crashes: int = 3
+    lane: Lane | None = None
+    operation: str = ""
+    priority: int | None = None
+    limit: str = ""
+    errors: tuple[ErrorRule, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not _STEP_NAME.fullmatch(self.name):
+            raise DefinitionInvalid(
+                f"Step name {self.name!r} is not allowed.",
+                guidance="Begin with a letter or underscore, then letters, digits, '_', '.' or '-';"
+                " 100 characters at most.",
+            )
+        timeout_seconds = parse_duration(self.timeout_seconds, field=f"timeout of step {self.name}")
+        # Kept as one kind of number, so that 10, 10.0 and "10s" are one version of a definition.
+        object.__setattr__(self, "timeout_seconds", timeout_seconds)
+        if timeout_seconds <= 0:
+            raise DefinitionInvalid(f"The timeout of step {self.name} must be longer than 0 seconds.")
+        if self.priority is not None and self.priority not in range(10):
+            raise DefinitionInvalid(
+                f"Priority {self.priority!r} of step {self.name} is not allowed.",
+                guidance="Use 0 (first) to 9 (last).",
+            )
+        if self.lane is not None and self.lane not in tuple(Lane):
+            raise DefinitionInvalid(
+                f"Lane {self.lane!r} of step {self.name} is not allowed.",
+                guidance=f"Allowed are: {', '.join(Lane)}.",
+            )
+        if not isinstance(self.max_crashes, int) or self.max_crashes < 1:
+            raise DefinitionInvalid(f"max_crashes of step {self.name} must be a whole number from 1.")
+        for source in (self.retry.retry_when, self.retry.stop_when):
+            if source is not None:
+                compile_condition(source)
+
+    def claim_group(self, lane: Lane, *, alone: bool = False) -> ClaimGroup:
+        rank = self.priority
+        if rank is None:
+            rank = _OPERATION_PRIORITY.get(self.operation, PRIORITY_DEFAULT)
+        return ClaimGroup(self.handler, self.lane or lane, rank, self.operation, self.limit, alone)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    path: str
+    steps: tuple[Step, ...]
+    errors: tuple[ErrorRule, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.path, str) or not _PATH.fullmatch(self.path):
+            raise DefinitionInvalid(
+                f"Pipeline name {self.path!r} is not allowed.",
+                guidance="Use letters, digits, '_', '.', '-' and '/'; 200 characters at most.",
+            )
+        if not self.steps:
+            raise DefinitionInvalid(f"Pipeline {self.path} has no steps.", guidance="Give it at least one.")
+        names = [step.name for step in self.steps]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise DefinitionInvalid(
+                f"Pipeline {self.path} has several steps named {', '.join(twice)}.",
+                guidance="A step's name is its identity in the history: make each one unique.",
+            )
+
+    def step(self, name: str) -> Step:
+        for step in self.steps:
+            if step.name == name:
+                return step
+        known = ", ".join(step.name for step in self.steps)
+        raise UnknownStep(f"Pipeline {self.path} has no step {name!r}.", guidance=f"Its steps are: {known}.")
+
+    def error_rules(self, step: Step) -> tuple[ErrorRule, ...]:
+        """The most specific first: the step's own, then the pipeline's."""
+        return step.errors + self.errors
+
+    def to_json(self) -> str:
+        document = {
+            "path": self.path,
+            "steps": [_step_to_dict(step) for step in self.steps],
+            "errors": [rule.to_dict() for rule in self.errors],
+        }
+        return msgspec.json.encode(document, order="sorted").decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> Definition:
+        document: dict[str, Any] = msgspec.json.decode(text)
+        return cls(
+            path=document["path"],
+            steps=tuple(_step_from_dict(step) for step in document["steps"]),
+            errors=tuple(ErrorRule.from_dict(rule) for rule in document["errors"]),
+        )
+
+
+def content_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _step_to_dict(step: Step) -> dict[str, Any]:
+    return {
+        "name": step.name,
+        "handler": step.handler,
+        "retry": step.retry.to_dict(),
+        "timeout_seconds": step.timeout_seconds,
+        "max_crashes": step.max_crashes,
+        "lane": step.lane,
+        "operation": step.operation,
+        "priority": step.priority,
+        "limit": step.limit,
+        "errors": [rule.to_dict() for rule in step.errors],
+    }
+
+
+def _step_from_dict(document: dict[str, Any]) -> Step:
+    lane = document["lane"]
+    return Step(
+        **{
+            **document,
+            "retry": RetryPolicy.from_shorthand(document["retry"]),
+            "lane": None if lane is None else Lane(lane),
+            "errors": tuple(ErrorRule.from_dict(rule) for rule in document["errors"]),
+        }
+    )

@@ -1,0 +1,171 @@
+"""What a condition may say: the walk over its syntax tree that refuses all the rest.
+
+Plain expressions pass: no statements, no calls, nothing that begins with an underscore. On the way, every
+operation whose cost depends on its operands becomes one of ours, which pays. A refusal names the line and
+what is allowed instead.
+"""
+
+import inspect
+import unicodedata
+from collections.abc import Mapping
+from typing import Any, Final
+
+from jinja2 import nodes
+from jinja2.visitor import NodeTransformer
+
+from holdfast.core.errors import DefinitionInvalid
+from holdfast.playbook.operations import FILTERS, TESTS, Function
+from holdfast.playbook.plain_data import NUMBER_BITS_MAX, is_bounded
+
+# Python's own stack bounds these two; far below it, the same source is refused wherever it is compiled.
+NESTING_MAX: Final = 64
+BRACKETS_MAX: Final = 20
+
+
+class ConditionInvalid(DefinitionInvalid):
+    """The source of a condition cannot be accepted: found when the playbook is registered."""
+
+
+def invalid(message: str, *, line: int | None = None, allowed: str) -> ConditionInvalid:
+    where = "" if line is None else f"line {line}: "
+    return ConditionInvalid(f"{where}{message}", guidance=f"allowed: {allowed}")
+
+
+def nested_too_deeply(line: int | None) -> ConditionInvalid:
+    return invalid(
+        "the expression is nested too deeply",
+        line=line,
+        allowed=f"{BRACKETS_MAX} brackets and {NESTING_MAX} operations inside each other;"
+        " write `x in [1, 2]` instead of a long chain of `or`",
+    )
+
+
+class Guard(NodeTransformer):
+    """Refuses what a condition may not say, and makes each operation with a variable cost one that pays."""
+
+    _LET_THROUGH: Final = (
+        *(nodes.And, nodes.Or, nodes.Not, nodes.CondExpr, nodes.Compare, nodes.Concat, nodes.Neg, nodes.Pos),
+        *(nodes.Add, nodes.Sub, nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod, nodes.Pow),
+        *(nodes.Name, nodes.Const, nodes.List, nodes.Tuple, nodes.Dict, nodes.Pair),
+        *(nodes.Getattr, nodes.Getitem, nodes.Filter, nodes.Test, nodes.Keyword),
+    )
+
+    def __init__(self) -> None:
+        self._depth = 0
+
+    def visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(node, nodes.Call):
+            raise invalid("calls are not allowed", line=node.lineno, allowed=f"filters: {_listed(FILTERS)}")
+        if not isinstance(node, self._LET_THROUGH):
+            raise invalid(
+                f"`{type(node).__name__.lower()}` cannot stand here",
+                line=node.lineno,
+                allowed="names, literals, operators, comparisons, filters and tests",
+            )
+        self._depth += 1
+        if self._depth > NESTING_MAX:
+            raise nested_too_deeply(node.lineno)
+        visited = super().visit(node, *args, **kwargs)
+        self._depth -= 1
+        return visited
+
+    def visit_Name(self, node: nodes.Name) -> nodes.Node:
+        self._refuse_private(node.name, node.lineno)
+        # Jinja2 binds `self` to the template itself. Names become Python identifiers, which Python folds to
+        # their compatible form: two names that differ here could become one there.
+        if node.name == "self" or unicodedata.normalize("NFKC", node.name) != node.name:
+            raise invalid(f"the name `{node.name}` is reserved", line=node.lineno, allowed="any other name")
+        return node
+
+    def visit_Const(self, node: nodes.Const) -> nodes.Node:
+        value = node.value
+        if isinstance(value, int | float) and not is_bounded(value):
+            raise invalid(
+                "the number is too large", line=node.lineno, allowed=f"numbers of {NUMBER_BITS_MAX} bits"
+            )
+        return node
+
+    def visit_Getattr(self, node: nodes.Getattr) -> nodes.Node:
+        self._refuse_private(node.attr, node.lineno)
+        return self.generic_visit(node)
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
+        if isinstance(node.arg, nodes.Const) and isinstance(node.arg.value, str):
+            self._refuse_private(node.arg.value, node.lineno)
+        if not isinstance(node.arg, nodes.Slice):
+            return self.generic_visit(node)
+        bounds = (node.arg.start, node.arg.stop, node.arg.step)
+        parts = [nodes.Const(None, lineno=node.lineno) if bound is None else bound for bound in bounds]
+        return self._operation("_slice", [node.node, *parts])
+
+    def visit_Filter(self, node: nodes.Filter) -> nodes.Node:
+        self._check_use("filter", node, FILTERS)
+        return self.generic_visit(node)
+
+    def visit_Test(self, node: nodes.Test) -> nodes.Node:
+        self._check_use("test", node, TESTS)
+        return self.generic_visit(node)
+
+    def visit_CondExpr(self, node: nodes.CondExpr) -> nodes.Node:
+        # Jinja2 fills a missing `else` with an undefined value that is silently false.
+        if node.expr2 is None:
+            raise invalid("an `if` has no `else`", line=node.lineno, allowed="`a if condition else b`")
+        return self.generic_visit(node)
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
+        return self._operation("_concat", list(node.nodes))
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
+        operands: list[nodes.Expr] = [node.expr]
+        for step in node.ops:
+            operands += [nodes.Const(step.op, lineno=node.lineno), step.expr]
+        return self._operation("_compare", operands)
+
+    def visit_List(self, node: nodes.List) -> nodes.Node:
+        return self._literal(node)
+
+    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:
+        return self._literal(node)
+
+    def visit_Dict(self, node: nodes.Dict) -> nodes.Node:
+        return self._literal(node)
+
+    def _literal(self, node: nodes.Literal) -> nodes.Node:
+        self.generic_visit(node)
+        return nodes.Filter(node, "_literal", [], [], None, None, lineno=node.lineno)
+
+    def _operation(self, name: str, operands: list[nodes.Expr]) -> nodes.Node:
+        first, *others = (self.visit(operand) for operand in operands)
+        return nodes.Filter(first, name, others, [], None, None, lineno=first.lineno)
+
+    def _check_use(self, what: str, node: nodes.Filter | nodes.Test, known: Mapping[str, Function]) -> None:
+        if node.name not in known:
+            raise invalid(f"unknown {what} `{node.name}`", line=node.lineno, allowed=_listed(known))
+        if node.dyn_args is not None or node.dyn_kwargs is not None:
+            raise invalid("`*` and `**` arguments", line=node.lineno, allowed="arguments written out")
+        keywords = {str(keyword.key): None for keyword in node.kwargs}
+        signature = inspect.signature(known[node.name])
+        try:
+            signature.bind(None, None, *node.args, **keywords)
+            if len(keywords) < len(node.kwargs):
+                raise TypeError("an argument is given twice")
+        except TypeError as error:
+            parameters = list(signature.parameters.values())[2:]
+            arguments = [str(parameter.replace(annotation=parameter.empty)) for parameter in parameters]
+            raise invalid(
+                f"{what} `{node.name}`: {error}",
+                line=node.lineno,
+                allowed=f"{node.name}({', '.join(arguments)})",
+            ) from None
+
+    def _refuse_private(self, name: str, line: int) -> None:
+        if name.startswith("_"):
+            raise invalid(
+                f"`{name}` begins with an underscore",
+                line=line,
+                allowed="names, attributes and keys that do not",
+            )
+
+
+def _listed(known: Mapping[str, object]) -> str:
+    return ", ".join(sorted(known))

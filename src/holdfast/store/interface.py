@@ -1,0 +1,282 @@
+"""The contract of a store, verb by verb.
+
+A store keeps rows and makes changes atomic; it decides nothing. Whatever a transition needs is loaded
+under lock, handed to a pure `plan` function of the engine, and what that returns is written before the
+lock goes: `amend_jobs` and `amend_executions` are that one recipe, for reports, sweeps, releases,
+cancels and manual retries alike. Lists are the primitive everywhere.
+
+Every verb raises `StoreUnavailable` where trying again may help; nothing was written then, or, when
+the connection broke at the very commit, everything was: reports and submits with a key can be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from holdfast.core.errors import IdempotencyConflict
+from holdfast.core.model import (
+    ClaimGroup,
+    DeadReason,
+    Event,
+    ExecutionRow,
+    ExecutionState,
+    ExecutionStatus,
+    JobRow,
+    JobState,
+    JobStatus,
+    Lane,
+    LeaseRef,
+    Mode,
+)
+
+
+class NewJob(NamedTuple):
+    execution_id: int
+    step: str
+    round: int
+    group: ClaimGroup
+    max_attempts: int
+    available_at: float
+    clear: str | None = None
+
+
+class NewExecution(NamedTuple):
+    """An execution with its first job; `events` is the packed body of its first events."""
+
+    path: str
+    definition_id: int
+    lane: Lane
+    mode: Mode
+    workload: str
+    workload_hash: str | None
+    idempotency_key: str | None
+    batch_id: int | None
+    deadline_seconds: float | None
+    deadline_at: float | None
+    step: str
+    group: ClaimGroup
+    max_attempts: int
+    available_at: float
+    events: str
+
+
+class Inserted(NamedTuple):
+    """`created` is False where the idempotency key was known; the hash is the stored workload's."""
+
+    execution_id: int
+    created: bool
+    workload_hash: str | None
+
+    def checked(self, wanted: NewExecution) -> Inserted:
+        """Itself, unless the key was given before with another workload."""
+        if self.workload_hash != wanted.workload_hash:
+            raise IdempotencyConflict(
+                f"The idempotency key {wanted.idempotency_key!r} of {wanted.path} belongs to execution"
+                f" {self.execution_id}, which has another workload.",
+                guidance="Submit the same workload again, or choose another key.",
+            )
+        return self
+
+
+class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """`token` makes this call's fences unguessable; `alone` asks for one job that must run by itself."""
+
+    worker_id: str
+    handlers: tuple[str, ...]
+    limit: int
+    lease_seconds: float
+    token: str
+    lanes: tuple[Lane, ...] = (Lane.MANUAL, Lane.BULK)
+    alone: bool = False
+
+
+class Claimed(msgspec.Struct, frozen=True, array_like=True):
+    """A row just leased, with what its handler needs; in the order of leasing."""
+
+    id: int
+    fence: str
+    execution_id: int
+    path: str
+    definition_id: int
+    step: str
+    handler: str
+    element: int
+    round: int
+    attempts: int
+    max_attempts: int
+    lane: Lane
+    lease_until: float
+    leased_alone: bool
+    clear: str | None
+    workload: str
+
+
+class Beat(NamedTuple):
+    """A sign of life of one attempt; `progress` (0 to 1) where the handler told a new one."""
+
+    queue_id: int
+    fence: str
+    progress: float | None = None
+
+
+class Output(NamedTuple):
+    execution_id: int
+    step: str
+    round: int
+    output: str
+
+
+class CompletedJob(NamedTuple):
+    """The hot case, kept slim: `job` is done, nothing else of it changed."""
+
+    id: int
+    fence: str
+    outcome_hash: str
+    output: str
+
+
+class AdvancedExecution(NamedTuple):
+    """The hot case of an execution: a stage was completed."""
+
+    id: int
+    status: ExecutionStatus
+    last_completed_stage: str
+
+
+class ChangedJob(NamedTuple):
+    """The job's new state; `group` where it moves to another claim group."""
+
+    job: JobState
+    group: ClaimGroup | None = None
+
+
+class Changes(msgspec.Struct):
+    """What a plan wants written, at one moment, in one transaction."""
+
+    completed: list[CompletedJob] = []
+    jobs: list[ChangedJob] = []
+    advanced: list[AdvancedExecution] = []
+    executions: list[ExecutionState] = []
+    new_jobs: list[NewJob] = []
+    events: list[tuple[int, str]] = []
+
+
+class Locked(NamedTuple):
+    job: JobState
+    execution: ExecutionState
+
+
+JobsPlan = Callable[[list[Locked]], Changes]
+ExecutionsPlan = Callable[[list[ExecutionState], list[JobState]], Changes]
+
+
+class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Newest first; `before` is the last id of the page before."""
+
+    status: ExecutionStatus | None = None
+    path: str | None = None
+    before: int | None = None
+    limit: int = 50
+
+
+class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Oldest first; `after` is the last id of the page before. Superseded dead rows are left out
+    where `status` is dead, and shown otherwise."""
+
+    status: JobStatus | None = None
+    lane: Lane | None = None
+    dead_reason: DeadReason | None = None
+    due_at: float | None = None
+    execution_id: int | None = None
+    after: int = 0
+    limit: int = 50
+
+
+class DefinitionRow(NamedTuple):
+    id: int
+    path: str
+    version: int
+    content: str
+
+
+class Store(Protocol):
+    url: str
+
+    async def open(self, *, migrate: bool = True) -> None:
+        """Connect, check versions, apply migrations under a lock (or refuse an old schema)."""
+
+    async def close(self) -> None: ...
+
+    async def now(self) -> float:
+        """The store's clock, in seconds since 1970: the one that all processes agree on."""
+
+    # waking: a hint that work may be ready, never the truth
+
+    def work_ticket(self) -> int:
+        """Taken before a claim, so that work arriving between claim and wait is not slept through."""
+
+    async def wait_for_work(self, ticket: int, seconds: float) -> None:
+        """Return when a hint has come since the ticket was taken, or after `seconds`."""
+
+    def announce_work(self) -> None:
+        """Hint to every waiting worker, in this process and others, that jobs may have become ready."""
+
+    # definitions
+
+    async def save_definition(self, path: str, content: str, content_hash: str, now: float) -> DefinitionRow:
+        """The version with this content, made if it is new."""
+
+    async def definition(self, definition_id: int) -> DefinitionRow | None: ...
+
+    # writing
+
+    async def insert(self, executions: Sequence[NewExecution], now: float) -> list[Inserted]:
+        """Store executions with their first jobs and events, or find them by their idempotency keys;
+        all of them or, where a key is known with another workload, none."""
+
+    async def claim(self, request: ClaimRequest, now: float) -> list[Claimed]:
+        """Lease up to `limit` ready jobs in the order of lanes, ranks, time and id."""
+
+    async def heartbeat(self, beats: Sequence[Beat], now: float, lease_until: float) -> set[LeaseRef]:
+        """Extend the leases that still stand, and return them. Rows locked elsewhere count as standing."""
+
+    async def amend_jobs(self, ids: Sequence[int], plan: JobsPlan, now: float) -> None:
+        """Lock these jobs and their executions, plan, write; unknown ids are left out of the plan."""
+
+    async def amend_executions(self, ids: Sequence[int], plan: ExecutionsPlan, now: float) -> None:
+        """Lock these executions and all their jobs, plan, write; unknown ids are left out of the plan."""
+
+    async def prune(self, finished_before: float, limit: int) -> int:
+        """Delete up to `limit` executions that ended before this time, with their jobs and events."""
+
+    # reading
+
+    async def alone_ready(self, request: ClaimRequest, now: float) -> bool:
+        """Whether a job that must run alone is ready for this worker."""
+
+    async def next_due(self, request: ClaimRequest, now: float) -> float | None:
+        """When the next job that this worker could take becomes ready."""
+
+    async def expired(self, now: float, limit: int) -> list[LeaseRef]:
+        """Leases that ran out before `now`, oldest first."""
+
+    async def overdue(self, now: float, limit: int) -> list[int]:
+        """Running executions whose deadline has passed."""
+
+    async def peek_jobs(self, ids: Sequence[int]) -> list[Locked]:
+        """Jobs with their executions as they are now, without locking: for work before a transaction."""
+
+    async def outputs(self, execution_ids: Sequence[int]) -> list[Output]:
+        """Outputs of completed steps, in the order of their rounds."""
+
+    async def execution(self, execution_id: int) -> ExecutionRow | None: ...
+
+    async def executions(self, query: ExecutionFilter) -> list[ExecutionRow]: ...
+
+    async def jobs(self, query: JobFilter) -> list[JobRow]: ...
+
+    async def events(self, execution_id: int, after: str | None, limit: int) -> list[Event]:
+        """Events in their order; `after` is the id of the last one seen."""

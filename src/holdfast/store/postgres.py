@@ -1,0 +1,453 @@
+"""The store for many machines: PostgreSQL through asyncpg.
+
+Statements are set-based: one array per column, one round trip per verb where it can be. Rows of an
+execution change only while its row is locked, and rows are locked in the order of execution id and job
+id, so two transactions cannot wait for each other in a ring. Claims and heartbeats skip locked rows.
+
+LISTEN/NOTIFY wakes workers on other machines. It is a hint: at most one per interval and process, sent
+after the commit, and lost without harm, because workers also poll.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeAlias, TypeVar
+from urllib.parse import urlsplit
+
+import asyncpg
+from asyncpg.pool import PoolConnectionProxy
+
+from holdfast.core.errors import StoreUnavailable, StoreUnusable, StoreUrlInvalid
+from holdfast.core.masking import mask_secrets
+from holdfast.core.model import ClaimGroup, Event, ExecutionRow, JobRow, LeaseRef
+from holdfast.store import rows
+from holdfast.store.interface import (
+    Beat,
+    Changes,
+    Claimed,
+    ClaimRequest,
+    DefinitionRow,
+    ExecutionFilter,
+    ExecutionsPlan,
+    Inserted,
+    JobFilter,
+    JobsPlan,
+    Locked,
+    NewExecution,
+    Output,
+)
+from holdfast.store.queries import check_schema_version, load_migrations, load_queries
+from holdfast.store.waking import WorkSignal
+
+T = TypeVar("T")
+Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
+
+POSTGRES_VERSION_MIN = 140_000
+POOL_SIZE_MAX = 8
+CONNECT_TIMEOUT_SECONDS = 10.0
+CLOCK_SYNC_SECONDS = 5.0
+NOTIFY_INTERVAL_SECONDS = 0.01
+NOTIFY_FLUSH_SECONDS = 1.0
+LISTEN_RETRY_SECONDS = 1.0
+DEADLOCK_TRIES = 5
+CHANNEL = "holdfast_work"
+# Any number will do, as long as every Holdfast uses the same.
+MIGRATION_LOCK = 7_236_401
+
+_GONE = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.DiskFullError,
+    asyncpg.OutOfMemoryError,
+    asyncpg.QueryCanceledError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # what a connection says that broke between two messages
+)
+_REFUSED = (
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InsufficientPrivilegeError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.ClientConfigurationError,
+)
+# libpq's other place for a password: …/database?password=…
+_QUERY_PASSWORD = re.compile(r"(?i)([?&](?:ssl)?password=)[^&]*")
+_TRY_AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+
+
+class PostgresStore:
+    def __init__(self, url: str, *, clock: Callable[[], float] | None = None) -> None:
+        self.url = url
+        self._shown_url = _QUERY_PASSWORD.sub(r"\1***", mask_secrets(url))
+        _check_url(url, self._shown_url)
+        self._clock = clock
+        self._clock_offset = 0.0
+        self._clock_synced_at = float("-inf")
+        self._sql = load_queries("postgresql")
+        self._groups: dict[ClaimGroup, int] = {}
+        self._signal = WorkSignal()
+        self._process = secrets.token_hex(8)
+        self._pool: asyncpg.Pool | None = None
+        self._listener: asyncio.Task[None] | None = None
+        self._notifier: asyncio.Task[None] | None = None
+        self._notify_wanted = False
+        self._notified_at = float("-inf")
+
+    # opening and closing
+
+    async def open(self, *, migrate: bool = True) -> None:
+        with self._explained():
+            self._pool = await asyncpg.create_pool(
+                self.url,
+                min_size=1,
+                max_size=POOL_SIZE_MAX,
+                timeout=CONNECT_TIMEOUT_SECONDS,
+                max_cached_statement_lifetime=0,
+                reset=_keep_session,
+                server_settings={"application_name": "holdfast", "jit": "off"},
+            )
+        try:
+            async with self._acquire() as db:
+                await self._migrate(db, migrate)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _migrate(self, db: Connection, migrate: bool) -> None:
+        number: int = await db.fetchval("SELECT current_setting('server_version_num')::int")
+        check_postgres_version(number)
+        migrations = load_migrations("postgresql")
+        if not migrate:
+            exists = await db.fetchval("SELECT to_regclass('holdfast.schema_version') IS NOT NULL")
+            await self._check_schema(db, len(migrations), migrate=False, exists=exists)
+            return
+        async with db.transaction():
+            await db.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
+            if not await db.fetchval("SELECT to_regnamespace('holdfast') IS NOT NULL"):
+                await db.execute("CREATE SCHEMA holdfast")  # only this needs rights on the database
+            await db.execute(
+                "CREATE TABLE IF NOT EXISTS holdfast.schema_version"
+                " (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"
+            )
+            found = await self._check_schema(db, len(migrations), migrate=True, exists=True)
+            for migration in migrations[found:]:
+                await db.execute(migration.sql)
+                await db.execute("INSERT INTO holdfast.schema_version VALUES ($1)", migration.version)
+
+    async def _check_schema(self, db: Connection, known: int, *, migrate: bool, exists: bool) -> int:
+        found: int = 0
+        if exists:
+            found = await db.fetchval("SELECT coalesce(max(version), 0) FROM holdfast.schema_version")
+        check_schema_version(found, known, migrate=migrate, where=self._shown_url)
+        return found
+
+    async def close(self) -> None:
+        if self._notifier is not None and self._pool is not None:
+            # A process that submits and ends at once must not take its hint with it.
+            await asyncio.wait([self._notifier], timeout=NOTIFY_FLUSH_SECONDS)
+        for task in (self._listener, self._notifier):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        self._listener = self._notifier = None
+        if self._pool is not None:
+            pool, self._pool = self._pool, None
+            pool.terminate()  # nothing is under way: every verb has answered its caller
+
+    # the clock
+
+    async def now(self) -> float:
+        """PostgreSQL's clock. Between synchronisations it is followed by this machine's monotonic one,
+        which no change of the local wall clock can move."""
+        if self._clock is not None:
+            return self._clock()
+        if time.monotonic() - self._clock_synced_at > CLOCK_SYNC_SECONDS:
+            before = time.monotonic()
+            server: float = (await self._fetch("SELECT extract(epoch FROM clock_timestamp())::float8"))[0][0]
+            after = time.monotonic()
+            self._clock_offset = server - (before + after) / 2
+            self._clock_synced_at = after
+        return self._clock_offset + time.monotonic()
+
+    # waking
+
+    def work_ticket(self) -> int:
+        return self._signal.ticket()
+
+    def announce_work(self) -> None:
+        self._signal.move()
+        self._notify_wanted = True
+        if self._notifier is None or self._notifier.done():
+            self._notifier = asyncio.create_task(self._notify())
+
+    async def _notify(self) -> None:
+        while self._notify_wanted:
+            await asyncio.sleep(max(0.0, self._notified_at + NOTIFY_INTERVAL_SECONDS - time.monotonic()))
+            self._notify_wanted = False
+            self._notified_at = time.monotonic()
+            with contextlib.suppress(StoreUnavailable):
+                await self._fetch("SELECT pg_notify($1, $2)", CHANNEL, self._process)
+
+    async def wait_for_work(self, ticket: int, seconds: float) -> None:
+        if self._listener is None and self._pool is not None:
+            self._listener = asyncio.create_task(self._listen())
+        await self._signal.wait(ticket, seconds)
+
+    async def _listen(self) -> None:
+        """Hold one connection that hears NOTIFY, and make it anew whenever it breaks."""
+        while True:
+            broken = asyncio.Event()
+            connection: asyncpg.Connection | None = None
+            try:
+                connection = await asyncpg.connect(self.url, timeout=CONNECT_TIMEOUT_SECONDS)
+                connection.add_termination_listener(lambda _, broken=broken: broken.set())
+                await connection.add_listener(CHANNEL, self._heard)
+                self._signal.move()  # something may have been announced while nobody listened
+                await broken.wait()
+            except (*_GONE, asyncpg.PostgresError):
+                await asyncio.sleep(LISTEN_RETRY_SECONDS)
+            finally:
+                if connection is not None:
+                    connection.terminate()
+
+    def _heard(self, _connection: object, _pid: int, _channel: str, sender: object) -> None:
+        if sender != self._process:
+            self._signal.move()
+
+    # definitions
+
+    async def save_definition(self, path: str, content: str, content_hash: str, now: float) -> DefinitionRow:
+        async def save(db: Connection) -> DefinitionRow:
+            await db.execute("SELECT pg_advisory_xact_lock(hashtext('holdfast'), hashtext($1))", path)
+            await db.execute(self._sql["save_definition"], path, content_hash, content, now)
+            return DefinitionRow(*await db.fetchrow(self._sql["definition_by_hash"], path, content_hash))
+
+        return await self._transact(save)
+
+    async def definition(self, definition_id: int) -> DefinitionRow | None:
+        found = await self._query("definition", definition_id)
+        return DefinitionRow(*found[0]) if found else None
+
+    # writing
+
+    async def insert(self, executions: Sequence[NewExecution], now: float) -> list[Inserted]:
+        async def insert(db: Connection) -> list[Inserted]:
+            groups = await self._group_ids(db, {item.group for item in executions})
+            columns = _columns(
+                ((*item[:11], groups[item.group], *item[12:]) for item in executions), width=15
+            )
+            added = await db.fetch(self._sql["insert"], *columns, now)
+            repeated = [item for item, row in zip(executions, added, strict=True) if not row[1]]
+            known = {}
+            if repeated:
+                paths, keys = _columns(((item.path, item.idempotency_key) for item in repeated), width=2)
+                for path, key, id_, hash_ in await db.fetch(self._sql["executions_by_key"], paths, keys):
+                    known[path, key] = Inserted(id_, False, hash_)
+            return [
+                Inserted(id_, True, item.workload_hash)
+                if created
+                else known[item.path, item.idempotency_key].checked(item)
+                for item, (id_, created) in zip(executions, added, strict=True)
+            ]
+
+        return await self._transact(insert)
+
+    async def claim(self, request: ClaimRequest, now: float) -> list[Claimed]:
+        found = await self._query(
+            "claim",
+            now,
+            request.limit,
+            request.handlers,
+            request.lanes,
+            request.alone,
+            request.token,
+            now + request.lease_seconds,
+            request.worker_id,
+            json.dumps(request.worker_id),
+        )
+        return rows.claimed(found)
+
+    async def heartbeat(self, beats: Sequence[Beat], now: float, lease_until: float) -> set[LeaseRef]:
+        columns = _columns(beats, width=3)
+        return {LeaseRef(*row) for row in await self._query("heartbeat", *columns, lease_until, now)}
+
+    async def amend_jobs(self, ids: Sequence[int], plan: JobsPlan, now: float) -> None:
+        async def amend(db: Connection) -> None:
+            found = await db.fetch(self._sql["lock_jobs"], ids)
+            await self._apply(db, plan(rows.locked(found)), now)
+
+        await self._transact(amend)
+
+    async def amend_executions(self, ids: Sequence[int], plan: ExecutionsPlan, now: float) -> None:
+        async def amend(db: Connection) -> None:
+            executions = rows.execution_states(await db.fetch(self._sql["lock_executions"], ids))
+            jobs = rows.job_states(await db.fetch(self._sql["lock_jobs_of_executions"], ids))
+            await self._apply(db, plan(executions, jobs), now)
+
+        await self._transact(amend)
+
+    async def _apply(self, db: Connection, changes: Changes, now: float) -> None:
+        wanted = {item.group for item in changes.new_jobs} | {
+            item.group for item in changes.jobs if item.group
+        }
+        groups = await self._group_ids(db, wanted)
+        if changes.completed:
+            await db.execute(self._sql["complete_jobs"], *_columns(changes.completed, width=4), now)
+        if changes.jobs:
+            columns = _columns((rows.changed_job_columns(item, groups) for item in changes.jobs), width=12)
+            await db.execute(self._sql["update_jobs"], *columns, now)
+        if changes.advanced:
+            await db.execute(self._sql["advance_executions"], *_columns(changes.advanced, width=3), now)
+        if changes.executions:
+            columns = _columns(map(rows.changed_execution_columns, changes.executions), width=10)
+            await db.execute(self._sql["update_executions"], *columns, now)
+        if changes.new_jobs:
+            columns = _columns((rows.new_job_columns(job, groups) for job in changes.new_jobs), width=7)
+            await db.execute(self._sql["insert_jobs"], *columns, now)
+        if changes.events:
+            await db.execute(self._sql["insert_events"], *_columns(changes.events, width=2), now)
+
+    async def prune(self, finished_before: float, limit: int) -> int:
+        pruned: int = (await self._query("prune", finished_before, limit))[0][0]
+        return pruned
+
+    # reading
+
+    async def alone_ready(self, request: ClaimRequest, now: float) -> bool:
+        found: bool = (await self._query("alone_ready", now, request.handlers, request.lanes))[0][0]
+        return found
+
+    async def next_due(self, request: ClaimRequest, now: float) -> float | None:
+        due: float | None = (await self._query("next_due", request.handlers, request.lanes))[0][0]
+        return due
+
+    async def expired(self, now: float, limit: int) -> list[LeaseRef]:
+        return [LeaseRef(*row) for row in await self._query("expired", now, limit)]
+
+    async def overdue(self, now: float, limit: int) -> list[int]:
+        return [id_ for (id_,) in await self._query("overdue", now, limit)]
+
+    async def peek_jobs(self, ids: Sequence[int]) -> list[Locked]:
+        return rows.locked(await self._query("peek_jobs", ids))
+
+    async def outputs(self, execution_ids: Sequence[int]) -> list[Output]:
+        return [Output(*row) for row in await self._query("outputs", execution_ids)]
+
+    async def execution(self, execution_id: int) -> ExecutionRow | None:
+        found = await self._query("executions", execution_id, None, None, None, 1)
+        return rows.execution_row(found[0]) if found else None
+
+    async def executions(self, query: ExecutionFilter) -> list[ExecutionRow]:
+        found = await self._query("executions", None, query.status, query.path, query.before, query.limit)
+        return [rows.execution_row(row) for row in found]
+
+    async def jobs(self, query: JobFilter) -> list[JobRow]:
+        bound = (query.after, query.status, query.lane, query.dead_reason, query.execution_id, query.due_at)
+        return [rows.job_row(row) for row in await self._query("jobs", *bound, query.limit)]
+
+    async def events(self, execution_id: int, after: str | None, limit: int) -> list[Event]:
+        seen = rows.parse_event_id(after)
+        found = await self._query("events", execution_id, seen[0], limit + 1)
+        return rows.events_after(found, seen, limit)
+
+    # plumbing
+
+    async def _group_ids(self, db: Connection, wanted: set[ClaimGroup]) -> dict[ClaimGroup, int]:
+        """Ids of claim groups, made where they are missing, in sorted order so that two makers do not
+        wait for each other. What this transaction made enters the cache only once it is read back by a
+        later one: until then it may still be rolled back."""
+        if not (missing := wanted - self._groups.keys()):
+            return self._groups
+        known = rows.claim_groups(await db.fetch(self._sql["groups"]))
+        if not (new := missing - known.keys()):
+            self._groups = known
+            return known
+        await db.execute(self._sql["add_groups"], *_columns(sorted(new), width=6))
+        return rows.claim_groups(await db.fetch(self._sql["groups"]))
+
+    async def _transact(self, action: Callable[[Connection], Awaitable[T]]) -> T:
+        tries = 0
+        while True:
+            try:
+                async with self._acquire() as db, db.transaction():
+                    return await action(db)
+            except _TRY_AGAIN as error:
+                tries += 1
+                if tries == DEADLOCK_TRIES:
+                    raise StoreUnavailable(
+                        f"PostgreSQL at {self._shown_url} undid a transaction {tries} times: {error}",
+                        guidance="Nothing was written. It is safe to try again.",
+                    ) from error
+
+    async def _query(self, query: str, *bindings: Any) -> list[asyncpg.Record]:
+        return await self._fetch(self._sql[query], *bindings)
+
+    async def _fetch(self, sql: str, *bindings: Any) -> list[asyncpg.Record]:
+        async with self._acquire() as db:
+            found: list[asyncpg.Record] = await db.fetch(sql, *bindings)
+            return found
+
+    @contextlib.asynccontextmanager
+    async def _acquire(self) -> AsyncIterator[Connection]:
+        if self._pool is None:
+            raise StoreUnavailable(f"The store {self._shown_url} is closed.", guidance="Open it first.")
+        with self._explained():
+            async with self._pool.acquire() as db:
+                yield db
+
+    @contextlib.contextmanager
+    def _explained(self) -> Any:
+        try:
+            yield
+        except _REFUSED as error:
+            raise StoreUnusable(
+                f"PostgreSQL refused {self._shown_url}: {error}",
+                guidance="Check the database name, the user, the password and the user's rights.",
+            ) from error
+        except _GONE as error:
+            raise StoreUnavailable(
+                f"PostgreSQL at {self._shown_url} does not answer: {error or type(error).__name__}",
+                guidance="Check that it runs and can be reached. It is safe to try again.",
+            ) from error
+
+
+async def _keep_session(_: Connection) -> None:
+    """On its way back to the pool a connection needs no round trip: an open transaction was rolled back
+    before this is called, and a session here never changes settings, listens or takes session locks."""
+
+
+def check_postgres_version(number: int) -> None:
+    if number < POSTGRES_VERSION_MIN:
+        raise StoreUnusable(
+            f"PostgreSQL {number // 10_000} is too old; {POSTGRES_VERSION_MIN // 10_000} or later is needed.",
+            guidance="Upgrade the server, or use SQLite.",
+        )
+
+
+def _check_url(url: str, shown: str) -> None:
+    try:
+        parts = urlsplit(url)
+        valid = "://" in url and bool(parts.path.strip("/")) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        raise StoreUrlInvalid(
+            f"{shown!r} does not name a PostgreSQL database.",
+            guidance="Use postgresql://user:password@host:port/database.",
+        )
+
+
+def _columns(records: Iterable[tuple[Any, ...]], *, width: int) -> list[Sequence[Any]]:
+    """Rows turned into one array per column."""
+    return list(zip(*records, strict=True)) or [()] * width

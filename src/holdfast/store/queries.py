@@ -1,0 +1,52 @@
+"""Named queries and numbered migrations, read from the .sql files beside this one."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+from holdfast.core.errors import SchemaTooNew, SchemaTooOld
+
+_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_MIGRATION = re.compile(r"(\d{4})_\w+\.sql")
+
+
+class Migration(NamedTuple):
+    version: int
+    sql: str
+
+
+@cache
+def load_queries(dialect: str) -> dict[str, str]:
+    text = (files(__package__) / "sql" / dialect / "queries.sql").read_text()
+    parts = _NAME.split(text)[1:]
+    names, bodies = parts[0::2], parts[1::2]
+    assert len(set(names)) == len(names), f"a query name is used twice in {dialect}/queries.sql"
+    return {name: body.strip().removesuffix(";") for name, body in zip(names, bodies, strict=True)}
+
+
+@cache
+def load_migrations(dialect: str) -> tuple[Migration, ...]:
+    folder = files(__package__) / "sql" / dialect / "migrations"
+    found = {}
+    for entry in folder.iterdir():
+        if match := _MIGRATION.fullmatch(entry.name):
+            found[int(match[1])] = entry.read_text()
+    assert sorted(found) == list(range(1, len(found) + 1)), f"{dialect} migrations are not numbered 1, 2, …"
+    return tuple(Migration(version, found[version]) for version in sorted(found))
+
+
+def check_schema_version(found: int, known: int, *, migrate: bool, where: str) -> None:
+    """Refuse a schema that this version does not know, or may not bring up to date."""
+    if found > known:
+        raise SchemaTooNew(
+            f"The database {where} has schema version {found}; this Holdfast knows versions up to {known}.",
+            guidance="Use the newer Holdfast that made it.",
+        )
+    if found < known and not migrate:
+        raise SchemaTooOld(
+            f"The database {where} has schema version {found}; this Holdfast needs version {known}.",
+            guidance="Let it migrate on start, after a backup.",
+        )

@@ -1,0 +1,177 @@
+"""Rows of either database as records. Both dialects return the same columns in the same order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.core.failures import StoredError
+from holdfast.core.model import (
+    ClaimGroup,
+    DeadReason,
+    Event,
+    EventType,
+    ExecutionRow,
+    ExecutionState,
+    ExecutionStatus,
+    JobRow,
+    JobState,
+    JobStatus,
+    Lane,
+    Mode,
+    RetryNote,
+)
+from holdfast.store.interface import ChangedJob, Claimed, Locked, NewJob
+
+Row = Sequence[Any]
+
+_JOB_COLUMNS = len(msgspec.structs.fields(JobState))
+_RETRY_NOTES = msgspec.json.Decoder(tuple[RetryNote, ...])
+_STORED_ERROR = msgspec.json.Decoder(StoredError)
+_EVENT_ID = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})")
+_EVENT_BODY = msgspec.json.Decoder(list[dict[str, Any]])
+
+
+def job_states(rows: Iterable[Row]) -> list[JobState]:
+    return msgspec.convert([tuple(row) for row in rows], list[JobState], strict=False)
+
+
+def execution_states(rows: Iterable[Row]) -> list[ExecutionState]:
+    return msgspec.convert([tuple(row) for row in rows], list[ExecutionState], strict=False)
+
+
+def claimed(rows: Iterable[Row]) -> list[Claimed]:
+    return msgspec.convert([tuple(row) for row in rows], list[Claimed], strict=False)
+
+
+def locked(rows: Sequence[Row]) -> list[Locked]:
+    """Rows that hold a job's columns and then its execution's."""
+    whole = [tuple(row) for row in rows]
+    jobs = job_states(row[:_JOB_COLUMNS] for row in whole)
+    executions = execution_states(row[_JOB_COLUMNS:] for row in whole)
+    return [Locked(job, execution) for job, execution in zip(jobs, executions, strict=True)]
+
+
+def claim_groups(rows: Iterable[Row]) -> dict[ClaimGroup, int]:
+    return {
+        ClaimGroup(handler, lane, rank, operation, limit, bool(alone)): id_
+        for id_, handler, lane, rank, operation, limit, alone in rows
+    }
+
+
+def changed_job_columns(item: ChangedJob, groups: dict[ClaimGroup, int]) -> tuple[Any, ...]:
+    job, group = item
+    return (
+        job.id,
+        job.status,
+        job.attempts,
+        job.available_at,
+        job.unknown_errors,
+        job.losses,
+        job.crashes,
+        job.dead_reason,
+        job.settled_fence,
+        job.settled_hash,
+        job.clear,
+        groups[group] if group else None,
+    )
+
+
+def changed_execution_columns(execution: ExecutionState) -> tuple[Any, ...]:
+    return (
+        execution.id,
+        execution.status,
+        execution.round,
+        execution.manual_retries,
+        execution.last_manual_retry_at,
+        execution.last_completed_stage,
+        execution.error,
+        execution.retry_history,
+        execution.retry_count,
+        execution.deadline_at,
+    )
+
+
+def new_job_columns(job: NewJob, groups: dict[ClaimGroup, int]) -> tuple[Any, ...]:
+    return (*job[:3], groups[job.group], *job[4:])
+
+
+def execution_row(row: Row) -> ExecutionRow:
+    return ExecutionRow(
+        id=row[0],
+        path=row[1],
+        version=row[2],
+        status=ExecutionStatus(row[3]),
+        lane=Lane(row[4]),
+        mode=Mode(row[5]),
+        batch_id=row[6],
+        idempotency_key=row[7],
+        round=row[8],
+        manual_retries=row[9],
+        retry_count=row[10],
+        last_completed_stage=row[11],
+        error=None if row[12] is None else _STORED_ERROR.decode(row[12]),
+        retry_history=() if row[13] is None else _RETRY_NOTES.decode(row[13]),
+        workload=msgspec.json.decode(row[14]),
+        created_at=row[15],
+        finished_at=row[16],
+        deadline_at=row[17],
+    )
+
+
+def job_row(row: Row) -> JobRow:
+    return JobRow(
+        queue_id=row[0],
+        execution_id=row[1],
+        path=row[2],
+        step=row[3],
+        element=row[4],
+        round=row[5],
+        status=JobStatus(row[6]),
+        attempts=row[7],
+        max_attempts=row[8],
+        available_at=row[9],
+        scheduled_for=row[10],
+        held_by=row[11],
+        lease_until=row[12],
+        last_heartbeat=row[13],
+        progress=row[14],
+        worker_id=row[15],
+        lane=Lane(row[16]),
+        operation=row[17],
+        mode=Mode(row[18]),
+        rank=row[19],
+        dead_reason=None if row[20] is None else DeadReason(row[20]),
+        created_at=row[21],
+        finished_at=row[22],
+        output=None if row[23] is None else msgspec.json.decode(row[23]),
+    )
+
+
+def events_after(rows: Iterable[Row], after: tuple[int, int], limit: int) -> list[Event]:
+    """Unpack event rows. An event's id is its row and its place in it: `17.2`."""
+    events = []
+    for row_id, execution_id, at, body in rows:
+        for place, fields in enumerate(_EVENT_BODY.decode(body)):
+            if (row_id, place) <= after:
+                continue
+            events.append(
+                Event(
+                    id=f"{row_id}.{place}",
+                    execution_id=execution_id,
+                    at=at,
+                    type=EventType(fields.pop("type")),
+                    step=fields.pop("step", None),
+                    data=fields,
+                )
+            )
+    return events[:limit]
+
+
+def parse_event_id(event_id: str | None) -> tuple[int, int]:
+    """Where reading goes on; an id that nobody gave out means the beginning."""
+    known = _EVENT_ID.fullmatch(event_id or "")
+    return (int(known[1]), int(known[2])) if known else (0, -1)

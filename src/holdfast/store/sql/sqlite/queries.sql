@@ -1,0 +1,183 @@
+-- Named queries of the SQLite store. Each begins with a `name:` comment; columns come in the order of
+-- the records they fill. Statements over many rows are run with executemany, lists of ids as JSON.
+
+-- name: save_definition
+INSERT INTO definitions (path, version, hash, content, created_at)
+SELECT ?1, 1 + coalesce((SELECT max(version) FROM definitions WHERE path = ?1), 0), ?2, ?3, ?4
+WHERE true
+ON CONFLICT (path, hash) DO NOTHING;
+
+-- name: definition_by_hash
+SELECT id, path, version, content FROM definitions WHERE path = ?1 AND hash = ?2;
+
+-- name: definition
+SELECT id, path, version, content FROM definitions WHERE id = ?1;
+
+-- name: add_group
+INSERT INTO claim_groups (handler, lane, rank, operation, limit_name, alone)
+VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING;
+
+-- name: groups
+SELECT id, handler, lane, rank, operation, limit_name, alone FROM claim_groups;
+
+-- name: last_execution_id
+-- The writer holds the lock, so the ids that follow are its own to give out.
+SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'executions'), 0);
+
+-- name: insert_execution
+INSERT INTO executions (
+    id, path, definition_id, lane, mode, workload, workload_hash, idempotency_key, batch_id,
+    deadline_seconds, deadline_at, created_at
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: execution_by_key
+SELECT id, workload_hash FROM executions WHERE path = ? AND idempotency_key = ?;
+
+-- name: eligible_groups
+SELECT id, lane, rank FROM claim_groups
+WHERE handler IN (SELECT value FROM json_each(:handlers)) AND lane IN (SELECT value FROM json_each(:lanes))
+    AND alone = :alone
+ORDER BY lane DESC, rank;
+
+-- name: ready_in_group
+SELECT available_at, id FROM jobs
+WHERE claim_group = ?1 AND status IN ('queued', 'retry') AND held_by IS NULL AND available_at <= ?2
+ORDER BY available_at, id LIMIT ?3;
+
+-- name: lease
+UPDATE jobs
+SET status = 'leased', attempts = attempts + 1, leases = leases + 1, fence = (leases + 1) || '-' || :token,
+    lease_until = :lease_until, leased_alone = :alone, last_heartbeat = :now, progress = NULL,
+    worker_id = :worker
+WHERE id IN (SELECT value FROM json_each(:ids));
+
+-- name: log_leases
+INSERT INTO events (execution_id, at, body)
+SELECT execution_id, :now, '[{"type":"action_started","step":"' || step || '","attempt":' || attempts
+    || ',"is_retry":' || iif(attempts > 1, 'true', 'false') || ',"worker":' || :worker_json || '}]'
+FROM jobs WHERE id IN (SELECT value FROM json_each(:ids)) ORDER BY id;
+
+-- name: claimed
+SELECT j.id, j.fence, j.execution_id, e.path, e.definition_id, j.step, g.handler, j.element, j.round,
+    j.attempts, j.max_attempts, g.lane, j.lease_until, j.leased_alone, j.clear, e.workload
+FROM jobs j
+JOIN executions e ON e.id = j.execution_id
+JOIN claim_groups g ON g.id = j.claim_group
+WHERE j.id IN (SELECT value FROM json_each(?1))
+ORDER BY g.lane DESC, g.rank, j.available_at, j.id;
+
+-- name: next_due
+SELECT min((
+    SELECT j.available_at FROM jobs j
+    WHERE j.claim_group = g.id AND j.status IN ('queued', 'retry') AND j.held_by IS NULL
+    ORDER BY j.available_at, j.id LIMIT 1
+)) FROM claim_groups g
+WHERE g.handler IN (SELECT value FROM json_each(?1)) AND g.lane IN (SELECT value FROM json_each(?2));
+
+-- name: heartbeat
+UPDATE jobs SET lease_until = ?4, last_heartbeat = ?5, progress = coalesce(?3, progress)
+WHERE id = ?1 AND fence = ?2 RETURNING id;
+
+-- name: peek_jobs
+SELECT j.id, j.execution_id, j.step, j.element, j.round, j.status, j.attempts, j.max_attempts,
+    j.available_at, j.fence, j.lease_until, j.unknown_errors, j.losses, j.crashes, j.dead_reason,
+    j.settled_fence, j.settled_hash, j.clear, j.leased_alone, j.worker_id,
+    e.id, e.path, e.definition_id, e.status, e.lane, e.round, e.manual_retries, e.last_manual_retry_at,
+    e.last_completed_stage, e.error, e.retry_history, e.retry_count, e.deadline_seconds, e.deadline_at
+FROM jobs j JOIN executions e ON e.id = j.execution_id
+WHERE j.id IN (SELECT value FROM json_each(?1))
+ORDER BY e.id, j.id;
+
+-- name: execution_states
+SELECT id, path, definition_id, status, lane, round, manual_retries, last_manual_retry_at,
+    last_completed_stage, error, retry_history, retry_count, deadline_seconds, deadline_at
+FROM executions WHERE id IN (SELECT value FROM json_each(?1)) ORDER BY id;
+
+-- name: jobs_of_executions
+SELECT id, execution_id, step, element, round, status, attempts, max_attempts,
+    available_at, fence, lease_until, unknown_errors, losses, crashes, dead_reason,
+    settled_fence, settled_hash, clear, leased_alone, worker_id
+FROM jobs WHERE execution_id IN (SELECT value FROM json_each(?1)) ORDER BY execution_id, id;
+
+-- name: complete_job
+UPDATE jobs
+SET status = 'done', fence = NULL, lease_until = NULL, settled_fence = ?2, settled_hash = ?3, output = ?4,
+    finished_at = ?5
+WHERE id = ?1;
+
+-- name: update_job
+UPDATE jobs
+SET status = ?2, attempts = ?3, available_at = ?4, fence = NULL, lease_until = NULL, unknown_errors = ?5,
+    losses = ?6, crashes = ?7, dead_reason = ?8, settled_fence = ?9, settled_hash = ?10, clear = ?11,
+    claim_group = coalesce(?12, claim_group), held_by = iif(?2 IN ('queued', 'retry'), held_by, NULL),
+    finished_at = iif(?2 IN ('dead', 'cancelled'), ?13, NULL)
+WHERE id = ?1;
+
+-- name: advance_execution
+UPDATE executions
+SET status = ?2, last_completed_stage = ?3, error = NULL, finished_at = iif(?2 = 'running', NULL, ?4)
+WHERE id = ?1;
+
+-- name: update_execution
+UPDATE executions
+SET status = ?2, round = ?3, manual_retries = ?4, last_manual_retry_at = ?5, last_completed_stage = ?6,
+    error = ?7, retry_history = ?8, retry_count = ?9, deadline_at = ?10,
+    finished_at = iif(?2 = 'running', NULL, ?11)
+WHERE id = ?1;
+
+-- name: insert_job
+INSERT INTO jobs (execution_id, step, round, claim_group, max_attempts, available_at, clear, created_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: insert_event
+INSERT INTO events (execution_id, at, body) VALUES (?1, ?3, ?2);
+
+-- name: expired
+SELECT id, fence FROM jobs WHERE status = 'leased' AND lease_until < ?1
+ORDER BY lease_until LIMIT ?2;
+
+-- name: overdue
+SELECT id FROM executions
+WHERE status = 'running' AND deadline_at IS NOT NULL AND deadline_at < ?1 ORDER BY deadline_at LIMIT ?2;
+
+-- name: outputs
+SELECT execution_id, step, round, output FROM jobs
+WHERE execution_id IN (SELECT value FROM json_each(?1)) AND status = 'done' ORDER BY round;
+
+-- name: finished_before
+SELECT id FROM executions WHERE finished_at < ?1 ORDER BY finished_at LIMIT ?2;
+
+-- name: prune_executions
+DELETE FROM executions WHERE id IN (SELECT value FROM json_each(?1));
+
+-- name: prune_jobs
+DELETE FROM jobs WHERE execution_id IN (SELECT value FROM json_each(?1));
+
+-- name: prune_events
+DELETE FROM events WHERE execution_id IN (SELECT value FROM json_each(?1));
+
+-- name: executions
+SELECT e.id, e.path, d.version, e.status, e.lane, e.mode, e.batch_id, e.idempotency_key, e.round,
+    e.manual_retries, e.retry_count, e.last_completed_stage, e.error, e.retry_history, e.workload,
+    e.created_at, e.finished_at, e.deadline_at
+FROM executions e JOIN definitions d ON d.id = e.definition_id
+WHERE (?1 IS NULL OR e.id = ?1) AND (?2 IS NULL OR e.status = ?2)
+    AND (?3 IS NULL OR e.path = ?3) AND (?4 IS NULL OR e.id < ?4)
+ORDER BY e.id DESC LIMIT ?5;
+
+-- name: jobs
+SELECT j.id, j.execution_id, e.path, j.step, j.element, j.round, j.status, j.attempts, j.max_attempts,
+    j.available_at, j.scheduled_for, j.held_by, j.lease_until, j.last_heartbeat, j.progress, j.worker_id, g.lane,
+    g.operation, e.mode, g.rank, j.dead_reason, j.created_at, j.finished_at, j.output
+FROM jobs j
+JOIN executions e ON e.id = j.execution_id
+JOIN claim_groups g ON g.id = j.claim_group
+WHERE j.id > ?1 AND (?2 IS NULL OR j.status = ?2) AND (?3 IS NULL OR g.lane = ?3)
+    AND (?4 IS NULL OR j.dead_reason = ?4) AND (?5 IS NULL OR j.execution_id = ?5)
+    AND (?6 IS NULL OR (j.status IN ('queued', 'retry') AND j.available_at <= ?6))
+    AND (?2 IS NOT 'dead' OR j.round = e.round)
+ORDER BY j.id LIMIT ?7;
+
+-- name: events
+SELECT id, execution_id, at, body FROM events
+WHERE execution_id = ?1 AND id >= ?2 ORDER BY id LIMIT ?3;

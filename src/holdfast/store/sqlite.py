@@ -1,0 +1,462 @@
+"""The embedded store: SQLite in WAL mode with full durability.
+
+One thread owns the connection that writes; every verb that writes is one hop to it and one
+`BEGIN IMMEDIATE` transaction. A second thread reads. Other processes may use the same file: SQLite's
+own lock keeps one writer at a time, and a change of `data_version` tells this process of their commits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import unquote
+
+import apsw
+
+from holdfast.core.errors import StoreUnavailable, StoreUnusable, StoreUrlInvalid
+from holdfast.core.model import ClaimGroup, Event, ExecutionRow, JobRow, LeaseRef
+from holdfast.store import rows
+from holdfast.store.interface import (
+    Beat,
+    Changes,
+    Claimed,
+    ClaimRequest,
+    DefinitionRow,
+    ExecutionFilter,
+    ExecutionsPlan,
+    Inserted,
+    JobFilter,
+    JobsPlan,
+    Locked,
+    NewExecution,
+    Output,
+)
+from holdfast.store.queries import check_schema_version, load_migrations, load_queries
+from holdfast.store.waking import WorkSignal
+
+T = TypeVar("T")
+
+# Before this version a WAL reset could corrupt the database.
+SQLITE_VERSION_MIN = "3.51.3"
+BUSY_TIMEOUT_MS = 10_000
+FOREIGN_COMMIT_POLL_SECONDS = 0.02
+WAL_PAGES_BEFORE_CHECKPOINT = 4_000
+
+_TABLES = {"definitions", "claim_groups", "executions", "jobs", "events"}
+
+_UNUSABLE = {
+    apsw.NotADBError: "is not a SQLite database",
+    apsw.CorruptError: "is a damaged SQLite database",
+    apsw.CantOpenError: "cannot be opened or created: the folder is missing, or not writable",
+    apsw.ReadOnlyError: "is read-only, or its folder is",
+    apsw.PermissionsError: "may not be accessed",
+    apsw.AuthError: "may not be accessed",
+}
+_UNAVAILABLE = {
+    apsw.BusyError: "is locked by another process",
+    apsw.LockedError: "is locked by another connection",
+    apsw.FullError: "cannot grow: the disk is full",
+    apsw.IOError: "had an input/output error",
+}
+
+
+class SqliteStore:
+    def __init__(self, url: str, *, clock: Callable[[], float] | None = None) -> None:
+        self.url = url
+        self.path = _path_of(url)
+        self._clock = clock or time.time
+        self._sql = load_queries("sqlite")
+        self._groups: dict[ClaimGroup, int] = {}
+        self._signal = WorkSignal()
+        self._writer_thread: ThreadPoolExecutor
+        self._reader_thread: ThreadPoolExecutor
+        self._writer: apsw.Connection
+        self._reader: apsw.Connection
+        self._data_version = 0
+        self._is_open = False
+
+    # opening and closing
+
+    async def open(self, *, migrate: bool = True) -> None:
+        check_sqlite_version(apsw.sqlite_lib_version())
+        self._writer_thread = ThreadPoolExecutor(1, "holdfast-sqlite-writer")
+        self._reader_thread = ThreadPoolExecutor(1, "holdfast-sqlite-reader")
+        try:
+            await self._in_thread(self._writer_thread, lambda: self._open(migrate))
+        except BaseException:
+            self._shut_threads()
+            raise
+        self._is_open = True
+
+    def _open(self, migrate: bool) -> None:
+        try:
+            self._writer = self._connect(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+            try:
+                # SQLite opens a file it may not write without a word, and only fails at the first write.
+                if self._writer.readonly("main"):
+                    raise apsw.ReadOnlyError("no right to write")
+                self._refuse_foreign_tables()
+                self._writer.execute("PRAGMA journal_mode = WAL")
+                self._writer.execute("PRAGMA synchronous = FULL")
+                self._writer.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES_BEFORE_CHECKPOINT}")
+                self._migrate(migrate)
+                self._reader = self._connect(apsw.SQLITE_OPEN_READONLY)
+            except BaseException:
+                self._writer.close()
+                raise
+            self._data_version = self._read_data_version()
+        except apsw.Error as error:
+            raise self._explained(error) from error
+
+    def _connect(self, flags: int) -> apsw.Connection:
+        connection = apsw.Connection(str(self.path), flags=flags)
+        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        return connection
+
+    def _refuse_foreign_tables(self) -> None:
+        """Before anything is written: the journal mode of another program's file is not ours to change."""
+        tables = {name for (name,) in self._writer.execute("SELECT name FROM sqlite_schema")}
+        if "holdfast_schema" not in tables and tables & _TABLES:
+            raise StoreUnusable(
+                f"The database {self.path} has tables of another program.",
+                guidance="Give Holdfast a file of its own.",
+            )
+
+    def _migrate(self, migrate: bool) -> None:
+        migrations = load_migrations("sqlite")
+        with _Transaction(self._writer):
+            self._writer.execute(
+                "CREATE TABLE IF NOT EXISTS holdfast_schema"
+                " (version integer PRIMARY KEY, applied_at real NOT NULL) STRICT"
+            )
+            found: int = self._writer.execute("SELECT coalesce(max(version), 0) FROM holdfast_schema").get
+            check_schema_version(found, len(migrations), migrate=migrate, where=str(self.path))
+            for migration in migrations[found:]:
+                self._writer.execute(migration.sql)
+                self._writer.execute(
+                    "INSERT INTO holdfast_schema VALUES (?, ?)", (migration.version, self._clock())
+                )
+
+    async def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            await self._in_thread(self._reader_thread, self._reader.close)
+            await self._in_thread(self._writer_thread, self._writer.close)
+            self._shut_threads()
+
+    def _shut_threads(self) -> None:
+        self._writer_thread.shutdown()
+        self._reader_thread.shutdown()
+
+    async def now(self) -> float:
+        return self._clock()
+
+    # waking
+
+    def work_ticket(self) -> int:
+        return self._signal.ticket()
+
+    def announce_work(self) -> None:
+        self._signal.move()
+
+    async def wait_for_work(self, ticket: int, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while (remaining := deadline - time.monotonic()) > 0:
+            if await self._signal.wait(ticket, min(remaining, FOREIGN_COMMIT_POLL_SECONDS)):
+                return
+            # Asked of the writing connection, it moves for the commits of other processes only.
+            version = await self._on_writer(self._read_data_version)
+            if version != self._data_version:
+                self._data_version = version
+                self._signal.move()
+
+    def _read_data_version(self) -> int:
+        version: int = self._writer.execute("PRAGMA data_version").get
+        return version
+
+    # definitions
+
+    async def save_definition(self, path: str, content: str, content_hash: str, now: float) -> DefinitionRow:
+        def save(db: apsw.Connection) -> DefinitionRow:
+            db.execute(self._sql["save_definition"], (path, content_hash, content, now))
+            return DefinitionRow(*db.execute(self._sql["definition_by_hash"], (path, content_hash)).get)
+
+        return await self._write(save)
+
+    async def definition(self, definition_id: int) -> DefinitionRow | None:
+        found = await self._read("definition", (definition_id,))
+        return DefinitionRow(*found[0]) if found else None
+
+    # writing
+
+    async def insert(self, executions: Sequence[NewExecution], now: float) -> list[Inserted]:
+        return await self._write(lambda db: self._insert(db, executions, now))
+
+    def _insert(self, db: apsw.Connection, executions: Sequence[NewExecution], now: float) -> list[Inserted]:
+        groups = self._group_ids(db, {execution.group for execution in executions})
+        next_id: int = db.execute(self._sql["last_execution_id"]).get
+        answers: list[Inserted] = []
+        new: list[tuple[int, NewExecution]] = []
+        given: dict[tuple[str, str], Inserted] = {}
+        for item in executions:
+            key = (item.path, item.idempotency_key) if item.idempotency_key is not None else None
+            if key is not None:
+                known = given.get(key) or self._by_key(db, key)
+                if known:
+                    answers.append(known.checked(item))
+                    continue
+            next_id += 1
+            new.append((next_id, item))
+            answers.append(Inserted(next_id, True, item.workload_hash))
+            if key is not None:
+                given[key] = Inserted(next_id, False, item.workload_hash)
+        db.executemany(self._sql["insert_execution"], ((id_, *item[:10], now) for id_, item in new))
+        db.executemany(
+            self._sql["insert_job"],
+            (
+                (id_, item.step, 1, groups[item.group], item.max_attempts, item.available_at, None, now)
+                for id_, item in new
+            ),
+        )
+        db.executemany(self._sql["insert_event"], ((id_, item.events, now) for id_, item in new))
+        return answers
+
+    def _by_key(self, db: apsw.Connection, key: tuple[str, str]) -> Inserted | None:
+        found = db.execute(self._sql["execution_by_key"], key).fetchone()
+        return Inserted(found[0], False, found[1]) if found else None
+
+    async def claim(self, request: ClaimRequest, now: float) -> list[Claimed]:
+        return await self._write(lambda db: self._claim(db, request, now))
+
+    def _claim(self, db: apsw.Connection, request: ClaimRequest, now: float) -> list[Claimed]:
+        ids = json.dumps(self._ready(db, request, now, request.limit, alone=request.alone))
+        if ids == "[]":
+            return []
+        bound = {
+            "ids": ids,
+            "now": now,
+            "token": request.token,
+            "lease_until": now + request.lease_seconds,
+            "alone": request.alone,
+            "worker": request.worker_id,
+            "worker_json": json.dumps(request.worker_id),
+        }
+        db.execute(self._sql["lease"], bound)
+        db.execute(self._sql["log_leases"], bound)
+        return rows.claimed(db.execute(self._sql["claimed"], (ids,)))
+
+    def _ready(
+        self, db: apsw.Connection, request: ClaimRequest, now: float, limit: int, *, alone: bool
+    ) -> list[int]:
+        """Ids of ready jobs in the order of leasing: tier by tier, each group by its own index range."""
+        eligible = {
+            "handlers": json.dumps(request.handlers),
+            "lanes": json.dumps(request.lanes),
+            "alone": alone,
+        }
+        tiers: dict[tuple[str, int], list[int]] = {}
+        for group, lane, rank in db.execute(self._sql["eligible_groups"], eligible):
+            tiers.setdefault((lane, rank), []).append(group)
+        ids: list[int] = []
+        for groups in tiers.values():
+            ready: list[tuple[float, int]] = []
+            for group in groups:
+                ready.extend(db.execute(self._sql["ready_in_group"], (group, now, limit - len(ids))))
+            ready.sort()
+            ids.extend(id_ for _, id_ in ready[: limit - len(ids)])
+            if len(ids) >= limit:
+                break
+        return ids
+
+    async def heartbeat(self, beats: Sequence[Beat], now: float, lease_until: float) -> set[LeaseRef]:
+        def extend(db: apsw.Connection) -> set[LeaseRef]:
+            statement = self._sql["heartbeat"]
+            return {
+                LeaseRef(beat.queue_id, beat.fence)
+                for beat in beats
+                if db.execute(statement, (*beat, lease_until, now)).fetchall()
+            }
+
+        return await self._write(extend)
+
+    async def amend_jobs(self, ids: Sequence[int], plan: JobsPlan, now: float) -> None:
+        def amend(db: apsw.Connection) -> None:
+            found = db.execute(self._sql["peek_jobs"], (json.dumps(list(ids)),)).fetchall()
+            self._apply(db, plan(rows.locked(found)), now)
+
+        await self._write(amend)
+
+    async def amend_executions(self, ids: Sequence[int], plan: ExecutionsPlan, now: float) -> None:
+        def amend(db: apsw.Connection) -> None:
+            bound = (json.dumps(list(ids)),)
+            executions = rows.execution_states(db.execute(self._sql["execution_states"], bound))
+            jobs = rows.job_states(db.execute(self._sql["jobs_of_executions"], bound))
+            self._apply(db, plan(executions, jobs), now)
+
+        await self._write(amend)
+
+    def _apply(self, db: apsw.Connection, changes: Changes, now: float) -> None:
+        wanted = {item.group for item in changes.new_jobs} | {
+            item.group for item in changes.jobs if item.group
+        }
+        groups = self._group_ids(db, wanted)
+
+        def many(query: str, bindings: Iterable[tuple[Any, ...]]) -> None:
+            db.executemany(self._sql[query], bindings)
+
+        many("complete_job", ((*item, now) for item in changes.completed))
+        many("update_job", ((*rows.changed_job_columns(item, groups), now) for item in changes.jobs))
+        many("advance_execution", ((*item, now) for item in changes.advanced))
+        many("update_execution", ((*rows.changed_execution_columns(e), now) for e in changes.executions))
+        many("insert_job", ((*rows.new_job_columns(job, groups), now) for job in changes.new_jobs))
+        many("insert_event", ((execution_id, body, now) for execution_id, body in changes.events))
+
+    async def prune(self, finished_before: float, limit: int) -> int:
+        def delete(db: apsw.Connection) -> int:
+            ids = [id_ for (id_,) in db.execute(self._sql["finished_before"], (finished_before, limit))]
+            for table in ("executions", "jobs", "events"):
+                db.execute(self._sql[f"prune_{table}"], (json.dumps(ids),))
+            return len(ids)
+
+        return await self._write(delete)
+
+    # reading
+
+    async def alone_ready(self, request: ClaimRequest, now: float) -> bool:
+        return await self._reading(lambda db: bool(self._ready(db, request, now, 1, alone=True)))
+
+    async def next_due(self, request: ClaimRequest, now: float) -> float | None:
+        found = await self._read("next_due", (json.dumps(request.handlers), json.dumps(request.lanes)))
+        due: float | None = found[0][0]
+        return due
+
+    async def expired(self, now: float, limit: int) -> list[LeaseRef]:
+        return [LeaseRef(*row) for row in await self._read("expired", (now, limit))]
+
+    async def overdue(self, now: float, limit: int) -> list[int]:
+        return [id_ for (id_,) in await self._read("overdue", (now, limit))]
+
+    async def peek_jobs(self, ids: Sequence[int]) -> list[Locked]:
+        return rows.locked(await self._read("peek_jobs", (json.dumps(list(ids)),)))
+
+    async def outputs(self, execution_ids: Sequence[int]) -> list[Output]:
+        return [Output(*row) for row in await self._read("outputs", (json.dumps(list(execution_ids)),))]
+
+    async def execution(self, execution_id: int) -> ExecutionRow | None:
+        found = await self._read("executions", (execution_id, None, None, None, 1))
+        return rows.execution_row(found[0]) if found else None
+
+    async def executions(self, query: ExecutionFilter) -> list[ExecutionRow]:
+        found = await self._read("executions", (None, query.status, query.path, query.before, query.limit))
+        return [rows.execution_row(row) for row in found]
+
+    async def jobs(self, query: JobFilter) -> list[JobRow]:
+        bound = (query.after, query.status, query.lane, query.dead_reason, query.execution_id, query.due_at)
+        return [rows.job_row(row) for row in await self._read("jobs", (*bound, query.limit))]
+
+    async def events(self, execution_id: int, after: str | None, limit: int) -> list[Event]:
+        seen = rows.parse_event_id(after)
+        found = await self._read("events", (execution_id, seen[0], limit + 1))
+        return rows.events_after(found, seen, limit)
+
+    # plumbing
+
+    def _group_ids(self, db: apsw.Connection, wanted: set[ClaimGroup]) -> dict[ClaimGroup, int]:
+        """Ids of claim groups, made where they are missing."""
+        if missing := wanted - self._groups.keys():
+            db.executemany(self._sql["add_group"], sorted(missing))
+            self._groups = rows.claim_groups(db.execute(self._sql["groups"]))
+        return self._groups
+
+    async def _write(self, action: Callable[[apsw.Connection], T]) -> T:
+        def transact() -> T:
+            try:
+                with _Transaction(self._writer):
+                    return action(self._writer)
+            except BaseException:
+                self._groups = {}  # some may have been made in the transaction that is gone
+                raise
+
+        return await self._on_writer(transact)
+
+    async def _read(self, query: str, bindings: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        return await self._reading(lambda db: db.execute(self._sql[query], bindings).fetchall())
+
+    async def _reading(self, action: Callable[[apsw.Connection], T]) -> T:
+        with self._in_words():
+            return await self._in_thread(self._reader_thread, lambda: action(self._reader))
+
+    async def _on_writer(self, action: Callable[[], T]) -> T:
+        with self._in_words():
+            return await self._in_thread(self._writer_thread, action)
+
+    @contextlib.contextmanager
+    def _in_words(self) -> Iterator[None]:
+        """For every use of an open store: a closed one, and SQLite's errors, told as ours."""
+        if not self._is_open:
+            raise StoreUnavailable(f"The store {self.path} is closed.", guidance="Open it first.")
+        try:
+            yield
+        except apsw.Error as error:
+            raise self._explained(error) from error
+
+    async def _in_thread(self, thread: ThreadPoolExecutor, action: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(thread, action)
+
+    def _explained(self, error: apsw.Error) -> Exception:
+        for kind, words in _UNUSABLE.items():
+            if isinstance(error, kind):
+                return StoreUnusable(
+                    f"The database {self.path} {words} ({error}).",
+                    guidance="Check the path and its permissions, or name another file.",
+                )
+        for kind, words in _UNAVAILABLE.items():
+            if isinstance(error, kind):
+                return StoreUnavailable(
+                    f"The database {self.path} {words} ({error}).",
+                    guidance="Nothing was written. It is safe to try again once the cause is gone.",
+                )
+        return error
+
+
+class _Transaction:
+    """`BEGIN IMMEDIATE` … `COMMIT`; anything raised inside rolls all of it back."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self._connection.execute("COMMIT")
+        finally:
+            # A failed commit (a full disk, say) may leave the transaction open.
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
+
+def check_sqlite_version(found: str) -> None:
+    if tuple(map(int, found.split("."))) < tuple(map(int, SQLITE_VERSION_MIN.split("."))):
+        raise StoreUnusable(
+            f"SQLite {found} is too old: before {SQLITE_VERSION_MIN} it can corrupt a database in WAL mode.",
+            guidance="Install a newer apsw: pip install -U apsw.",
+        )
+
+
+def _path_of(url: str) -> Path:
+    name = unquote(url.removeprefix("sqlite:///").partition("?")[0])
+    if not url.startswith("sqlite:///") or not name or str(Path(name)) == ":memory:" or "\0" in name:
+        raise StoreUrlInvalid(
+            f"{url!r} does not name a SQLite file.",
+            guidance="Use sqlite:///file.db (relative) or sqlite:////folder/file.db (absolute).",
+        )
+    return Path(name)

@@ -1,0 +1,83 @@
+"""What a worker asks of the engine, whether that is in its own process or behind a server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from holdfast.core.model import Ack, Lane, LeaseRef, Report
+from holdfast.engine import Engine, LeaseResult
+from holdfast.store import store_from_url
+
+
+class Connection(Protocol):
+    async def lease(
+        self,
+        worker_id: str,
+        handlers: Sequence[str],
+        limit: int,
+        *,
+        lease_seconds: float,
+        lanes: Sequence[Lane],
+        alone: bool,
+    ) -> LeaseResult: ...
+
+    async def heartbeat(
+        self, leases: Sequence[LeaseRef], *, lease_seconds: float, progress: Mapping[int, float]
+    ) -> list[Ack]: ...
+
+    async def report(self, reports: Sequence[Report]) -> list[Ack]: ...
+
+    async def release(self, leases: Sequence[LeaseRef]) -> list[Ack]: ...
+
+    async def now(self) -> float: ...
+
+    def work_ticket(self) -> int: ...
+
+    async def wait_for_work(self, ticket: int, seconds: float) -> None: ...
+
+    async def twin(self) -> Connection:
+        """Another connection to the same place, for the thread of the heartbeats."""
+
+    async def close(self) -> None: ...
+
+
+class DirectConnection:
+    """The engine itself. `owns_store` where closing the connection closes the store under it."""
+
+    def __init__(self, engine: Engine, *, owns_store: bool = False) -> None:
+        self._engine = engine
+        self._owns_store = owns_store
+        self.report = engine.report
+        self.release = engine.release
+        self.work_ticket = engine.store.work_ticket
+        self.wait_for_work = engine.store.wait_for_work
+        self.now = engine.store.now
+
+    async def lease(
+        self,
+        worker_id: str,
+        handlers: Sequence[str],
+        limit: int,
+        *,
+        lease_seconds: float,
+        lanes: Sequence[Lane],
+        alone: bool,
+    ) -> LeaseResult:
+        return await self._engine.lease(
+            worker_id, handlers, limit, lease_seconds=lease_seconds, lanes=lanes, alone=alone
+        )
+
+    async def heartbeat(
+        self, leases: Sequence[LeaseRef], *, lease_seconds: float, progress: Mapping[int, float]
+    ) -> list[Ack]:
+        return await self._engine.heartbeat(leases, lease_seconds=lease_seconds, progress=progress)
+
+    async def twin(self) -> Connection:
+        store = store_from_url(self._engine.store.url)
+        await store.open(migrate=False)
+        return DirectConnection(Engine(store), owns_store=True)
+
+    async def close(self) -> None:
+        if self._owns_store:
+            await self._engine.store.close()

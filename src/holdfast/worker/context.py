@@ -1,0 +1,90 @@
+"""What a handler is given: its input, where it stands, and a way to tell how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+from holdfast.core.model import Lane, Leased
+from holdfast.core.payload import decode_payload
+
+
+class Outputs(Mapping[str, Any]):
+    """The results of the stages before this one, by name; each is decoded when it is first read."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._texts = texts
+        self._decoded: dict[str, Any] = {}
+
+    def __getitem__(self, step: str) -> Any:
+        if step not in self._decoded:
+            if step not in self._texts:
+                known = ", ".join(self._texts) or "none"
+                raise KeyError(f"there is no output of {step!r}; stages completed before this one: {known}")
+            self._decoded[step] = decode_payload(self._texts[step])
+        return self._decoded[step]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+
+class Context:
+    """One attempt, seen from inside its handler."""
+
+    def __init__(self, job: Leased, tell_progress: Callable[[float], None]) -> None:
+        self._job = job
+        self._tell_progress = tell_progress
+        self.lease_lost = False
+        """Set when the attempt was cancelled or given to another worker: what it does is in vain."""
+
+    @cached_property
+    def workload(self) -> Any:
+        return decode_payload(self._job.workload)
+
+    @cached_property
+    def outputs(self) -> Outputs:
+        return Outputs(self._job.outputs)
+
+    @property
+    def execution_id(self) -> int:
+        return self._job.execution_id
+
+    @property
+    def pipeline(self) -> str:
+        return self._job.path
+
+    @property
+    def step(self) -> str:
+        return self._job.step
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first run of this round."""
+        return self._job.attempt
+
+    @property
+    def max_attempts(self) -> int:
+        return self._job.max_attempts
+
+    @property
+    def is_last_attempt(self) -> bool:
+        return self._job.attempt >= self._job.max_attempts
+
+    @property
+    def round(self) -> int:
+        """1, and one more for each retry by hand."""
+        return self._job.round
+
+    @property
+    def lane(self) -> Lane:
+        return self._job.lane
+
+    def progress(self, fraction: float) -> None:
+        """Tell how far the work is, from 0 to 1; shown with the job. Costs nothing to call often."""
+        if not 0 <= fraction <= 1:
+            raise ValueError(f"progress is a fraction from 0 to 1, not {fraction!r}")
+        self._tell_progress(float(fraction))

@@ -1,0 +1,107 @@
+"""Heartbeats on a thread, an event loop and a connection of their own.
+
+A handler that blocks the worker's event loop, or a report that takes long, cannot starve them. One
+heartbeat serves all leases; an attempt that ends within the first interval never costs one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.model import LeaseRef
+from holdfast.worker.connection import Connection
+
+log = logging.getLogger("holdfast.worker")
+
+HEARTBEATS_PER_LEASE = 3
+PROGRESS_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class _Held:
+    beaten_at: float
+    progress: float | None = None
+
+
+class Heartbeats:
+    """`on_lost` is called on the heartbeat thread with each lease that is no longer held."""
+
+    def __init__(
+        self, connection: Connection, lease_seconds: float, on_lost: Callable[[LeaseRef], None]
+    ) -> None:
+        self._connection = connection
+        self._lease_seconds = lease_seconds
+        self._interval = lease_seconds / HEARTBEATS_PER_LEASE
+        self._on_lost = on_lost
+        self._held: dict[LeaseRef, _Held] = {}
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="holdfast-heartbeats", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+        self._ready.wait()
+
+    async def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        await asyncio.to_thread(self._thread.join)
+
+    def hold(self, lease: LeaseRef) -> None:
+        self._held[lease] = _Held(time.monotonic())
+
+    def drop(self, lease: LeaseRef) -> None:
+        self._held.pop(lease, None)
+
+    def tell_progress(self, lease: LeaseRef, fraction: float) -> None:
+        if held := self._held.get(lease):
+            held.progress = fraction
+
+    def _run(self) -> None:
+        asyncio.run(self._beat_until_stopped())
+
+    async def _beat_until_stopped(self) -> None:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        self._ready.set()
+        stopping = asyncio.create_task(self._stopping.wait())
+        tick = min(self._interval / 2, PROGRESS_SECONDS)
+        connection: Connection | None = None
+        try:
+            while not self._stopping.is_set():
+                try:
+                    connection = connection or await self._connection.twin()
+                    await self._beat(connection)
+                except HoldfastError as error:
+                    # The leases may still stand: try again before they run out.
+                    log.warning("Heartbeats wait: %s %s", error, error.guidance)
+                except Exception:
+                    log.exception("A heartbeat failed and will be tried again.")
+                await asyncio.wait([stopping], timeout=tick)
+        finally:
+            if connection is not None:
+                await connection.close()
+
+    async def _beat(self, connection: Connection) -> None:
+        now = time.monotonic()
+        due: dict[LeaseRef, _Held] = {}
+        progress: dict[int, float] = {}
+        for lease, held in self._held.copy().items():
+            if held.progress is not None or now - held.beaten_at >= self._interval:
+                due[lease] = held
+                if held.progress is not None:
+                    progress[lease.queue_id] = held.progress
+        if not due:
+            return
+        acks = await connection.heartbeat(list(due), lease_seconds=self._lease_seconds, progress=progress)
+        for (lease, held), ack in zip(due.items(), acks, strict=True):
+            if ack.accepted:
+                held.beaten_at = now
+                if held.progress == progress.get(lease.queue_id):
+                    held.progress = None
+            elif lease in self._held:
+                self.drop(lease)
+                self._on_lost(lease)

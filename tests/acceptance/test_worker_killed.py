@@ -1,0 +1,87 @@
+"""Real worker processes, killed in the middle of a stage, on both stores."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from acceptance.killed_app import app
+from holdfast.core.model import ExecutionStatus, JobStatus
+from running import eventually, run
+
+SCRIPT = Path(__file__).parent / "killed_app.py"
+
+
+def start_worker(url: str, folder: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, str(SCRIPT), url, str(folder)])
+
+
+def end(process: subprocess.Popen[bytes], number: signal.Signals) -> int:
+    os.kill(process.pid, number)
+    return process.wait(30)
+
+
+def test_a_stage_whose_worker_was_killed_is_run_again_and_earlier_ones_are_not(
+    store_url: str, tmp_path: Path
+) -> None:
+    hf = app(store_url, tmp_path)
+    ran = tmp_path / "ran.txt"
+
+    async def scenario() -> None:
+        async with hf:
+            execution = await hf.submit("documents")
+            first = start_worker(store_url, tmp_path)
+            await eventually(lambda: ran.exists() and "embed 1.1" in ran.read_text(), 30)
+            assert end(first, signal.SIGKILL) == -signal.SIGKILL
+            (tmp_path / "embed may end").touch()
+            second = start_worker(store_url, tmp_path)
+            try:
+                view = await execution.wait(50)
+            finally:
+                assert end(second, signal.SIGTERM) == 0
+            assert view.execution.status is ExecutionStatus.COMPLETED
+            assert view.outputs["analyze"] == "parsed, embedded, analyzed"
+            assert ran.read_text().split("\n")[:-1] == ["parse 1.1", "embed 1.1", "embed 1.2", "analyze 1.1"]
+            told = [event.type.value for event in await execution.events() if event.step == "embed"]
+            assert told == [
+                "step_started",
+                "action_started",
+                "lease_lost",
+                "action_error",
+                "step_retry",
+                "action_started",
+                "action_completed",
+                "step_completed",
+            ]
+
+    run(scenario(), 120)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_asked_to_stop_finishes_its_stage_and_ends_with_code_0(
+    sqlite_url: str, tmp_path: Path, number: signal.Signals
+) -> None:
+    hf = app(sqlite_url, tmp_path)
+    ran = tmp_path / "ran.txt"
+
+    async def scenario() -> None:
+        async with hf:
+            execution = await hf.submit("documents")
+            worker = start_worker(sqlite_url, tmp_path)
+            await eventually(lambda: ran.exists() and "embed" in ran.read_text(), 30)
+            os.kill(worker.pid, number)
+            (tmp_path / "embed may end").touch()
+            assert worker.wait(30) == 0
+            view = await execution.status()
+            assert [(job.step, job.status) for job in view.jobs] == [
+                ("parse", JobStatus.DONE),
+                ("embed", JobStatus.DONE),
+                ("analyze", JobStatus.QUEUED),
+            ]
+
+    run(scenario(), 90)

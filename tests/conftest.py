@@ -1,0 +1,43 @@
+"""The stores that tests run on: a SQLite file and a real PostgreSQL, both fresh for every test.
+
+A test that asks for `store_url` runs once on each. PostgreSQL is never skipped: if it cannot start, the
+tests that need it end with an error that says why. Each pytest-xdist worker has a server of its own,
+started when the first test asks for it; the server ends with the worker, even a killed one.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from holdfast.bench.postgres import TemporaryPostgres
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[TemporaryPostgres]:
+    """One server for all tests of this process. Its tests must not halt it; one that must starts its own."""
+    with TemporaryPostgres(durable=False) as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres_server: TemporaryPostgres) -> Iterator[str]:
+    """The address of an empty database, dropped after the test with whatever is still connected to it."""
+    name = f"test_{uuid4().hex}"
+    postgres_server.create_database(name)
+    yield postgres_server.url(name)
+    postgres_server.drop_database(name)
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """The address of a SQLite file that does not exist yet."""
+    return f"sqlite:///{tmp_path / 'holdfast.db'}"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store_url(request: pytest.FixtureRequest) -> str:
+    """The address of an empty store; the test runs once on each kind."""
+    url: str = request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "postgres_url")
+    return url

@@ -1,0 +1,63 @@
+"""Definitions in the catalog: versions of a path, and engines that never registered what they work on."""
+
+import pytest
+
+from engine_scenario import Scenario, codes, completed, failed, on_both_stores, stage
+from holdfast.core.errors import UnknownPipeline
+from holdfast.core.model import ExecutionStatus
+from holdfast.engine import Submission
+from holdfast.engine.manual_retry import RetryRequest
+from holdfast.playbook.definition import Definition
+
+
+@on_both_stores
+async def test_equal_content_is_one_version_and_other_content_another(s: Scenario) -> None:
+    first = await s.define(stage("a"))
+    assert await s.define(stage("a")) == first
+    assert await s.another_engine().register(Definition(path="p", steps=(stage("a"),))) == first
+    second = await s.define(stage("a"), stage("b"))
+    elsewhere = await s.define(stage("a"), path="q")
+    assert len({first, second, elsewhere}) == 3
+    versions = []
+    for steps in [(stage("a"),), (stage("a"), stage("b")), (stage("a"),)]:
+        await s.define(*steps)
+        versions.append((await s.execution(await s.submit())).version)
+    assert versions == [1, 2, 1]
+    assert (await s.execution(await s.submit(path="q"))).version == 1
+
+
+@on_both_stores
+async def test_a_running_execution_keeps_the_version_it_started_with(s: Scenario) -> None:
+    await s.define(stage("a"), stage("old"))
+    id_ = await s.submit()
+    await s.define(stage("a"), stage("new"))
+    await s.complete(await s.lease_one())
+    assert (await s.lease_one()).step == "old"
+    assert (await s.execution(id_)).version == 1
+
+
+@on_both_stores
+async def test_an_engine_works_on_definitions_that_it_never_registered(s: Scenario) -> None:
+    await s.define(stage("a", attempts=1), stage("b", attempts=2, stop_when="attempt == 2"))
+    ids = [await s.submit() for _ in range(2)]
+    first, second = await s.lease()
+    assert codes(await s.another_engine().report([completed(first, "1"), completed(second, "2")])) == (
+        ["accepted"] * 2
+    )
+    [one, two] = (await s.another_engine().lease("w", ["p/b"], 5)).jobs
+    assert (one.outputs, one.timeout_seconds) == ({"a": "1"}, 3600.0)
+    assert codes(await s.another_engine().report([failed(one)])) == ["accepted"]
+    await s.another_engine().report([completed(two)])
+    s.tick(1)
+    [again] = (await s.another_engine().lease("w", ["p/b"], 5)).jobs
+    await s.another_engine().report([failed(again)])
+    assert (await s.job(ids[0])).dead_reason == "stopped"
+    await s.another_engine().retry(ids[0], RetryRequest(from_stage="a"))
+    [resumed] = (await s.another_engine().lease("w", ["p/a"], 5)).jobs
+    assert (resumed.step, resumed.clear) == ("a", ("b", "a"))
+    s.tick(100)
+    assert await s.another_engine().sweep() == 1
+    assert (await s.execution(ids[0])).status is ExecutionStatus.FAILED
+    assert (await s.execution(ids[1])).status is ExecutionStatus.COMPLETED
+    with pytest.raises(UnknownPipeline):
+        await s.another_engine().submit([Submission(path="p")])

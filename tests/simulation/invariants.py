@@ -1,0 +1,299 @@
+"""What must hold after every step, read from the rows themselves.
+
+`Invariants` keeps the last sight of all rows. `look` reads them anew, compares, and examines every
+execution of which a row or an event is new: the rows among themselves, the rows against the replayed
+log, the log against its grammar. Beside that it keeps the engine's promises (fences given out, reports
+acknowledged, idempotency keys answered) and holds it to them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.core.failures import StoredError
+from holdfast.core.model import (
+    Ack,
+    AckCode,
+    DeadReason,
+    Event,
+    ExecutionStatus,
+    JobStatus,
+    Leased,
+    Outcome,
+)
+from holdfast.core.replay import replay
+from holdfast.playbook.definition import Definition
+from holdfast.store.rows import events_after
+from simulation.history import ENDS_A_TRANSACTION, History, Violation, ensure
+from simulation.pipelines import is_storable
+from simulation.stores import SimulatedStore
+
+LIVE = (JobStatus.QUEUED, JobStatus.RETRY, JobStatus.LEASED)
+RETRY_NOTES_MAX = 10
+
+_EXECUTIONS = """SELECT id, path, definition_id, status, round, manual_retries, last_manual_retry_at,
+    retry_count, last_completed_stage, error, retry_history, idempotency_key, finished_at, deadline_at
+FROM {schema}executions ORDER BY id"""
+_JOBS = """SELECT j.id, j.execution_id, j.step, j.round, j.status, j.attempts, j.max_attempts,
+    j.available_at, j.fence, j.lease_until, j.dead_reason, j.losses, j.crashes, j.settled_fence, j.output,
+    g.handler, g.lane, g.rank, g.alone
+FROM {schema}jobs j JOIN {schema}claim_groups g ON g.id = j.claim_group ORDER BY j.id"""
+_EVENTS = "SELECT id, execution_id, at, body FROM {schema}events WHERE id > $1 ORDER BY id"
+
+_STORED_ERROR = msgspec.json.Decoder(StoredError)
+_NOTES = msgspec.json.Decoder(list[dict[str, Any]])
+
+
+class ExecutionLine(NamedTuple):
+    id: int
+    path: str
+    definition_id: int
+    status: str
+    round: int
+    manual_retries: int
+    last_manual_retry_at: float | None
+    retry_count: int
+    last_completed_stage: str | None
+    error: str | None
+    retry_history: str | None
+    idempotency_key: str | None
+    finished_at: float | None
+    deadline_at: float | None
+
+    @property
+    def stored_error(self) -> StoredError | None:
+        return None if self.error is None else _STORED_ERROR.decode(self.error)
+
+
+class JobLine(NamedTuple):
+    id: int
+    execution_id: int
+    step: str
+    round: int
+    status: str
+    attempts: int
+    max_attempts: int
+    available_at: float
+    fence: str | None
+    lease_until: float | None
+    dead_reason: str | None
+    losses: int
+    crashes: int
+    settled_fence: str | None
+    output: str | None
+    handler: str
+    lane: str
+    rank: int
+    alone: bool
+
+    @property
+    def is_live(self) -> bool:
+        return self.status in LIVE
+
+
+class Invariants:
+    def __init__(self, definitions: dict[int, Definition]) -> None:
+        self._definitions = definitions
+        self._last_event_row = 0
+        self._event_rows: list[Sequence[Any]] = []
+        self._logs: dict[int, list[Event]] = {}
+        self._histories: dict[int, History] = {}
+        self._fences: set[tuple[int, str]] = set()
+        self._settled: dict[tuple[int, str], Outcome] = {}
+        self._outputs: dict[int, tuple[str, str]] = {}
+        self._keys: dict[tuple[str, str], int] = {}
+        self._key_answers: list[tuple[str, str, int]] = []
+        self.executions: dict[int, ExecutionLine] = {}
+        self.jobs: dict[int, JobLine] = {}
+        self.pruned_before: float | None = None
+
+    @property
+    def running(self) -> list[ExecutionLine]:
+        return [line for line in self.executions.values() if line.status == ExecutionStatus.RUNNING]
+
+    # looking at the rows
+
+    async def look(self, store: SimulatedStore) -> None:
+        executions = {line[0]: ExecutionLine(*line) for line in await store.select(_EXECUTIONS)}
+        jobs = {line[0]: JobLine(*line) for line in await store.select(_JOBS)}
+        events = await store.select(_EVENTS, self._last_event_row)
+        self._forget_pruned(executions)
+        self._remember_keys(executions)
+        told = self._append(events)
+        touched = set(told)
+        touched.update(id_ for id_, line in executions.items() if self.executions.get(id_) != line)
+        for id_, job in jobs.items():
+            before = self.jobs.get(id_)
+            if job != before:
+                touched.add(job.execution_id)
+                self._check_job_change(before, job, told)
+        for id_, job in self.jobs.items():
+            gone = id_ not in jobs and job.execution_id in executions
+            ensure(not gone, "job {} of execution {} has vanished", id_, job.execution_id)
+        self.executions, self.jobs = executions, jobs
+        of_execution: dict[int, list[JobLine]] = {}
+        for job in jobs.values():
+            of_execution.setdefault(job.execution_id, []).append(job)
+        for id_ in sorted(touched | (of_execution.keys() - executions.keys())):
+            ensure(id_ in executions, "rows of execution {} remain without it", id_)
+            self._check_execution(executions[id_], of_execution.get(id_, []))
+        self._check_promises()
+        self.pruned_before = None
+
+    def _append(self, rows: Sequence[Sequence[Any]]) -> set[int]:
+        """The executions that have something new in their log."""
+        self._event_rows += rows
+        told = set()
+        for row in rows:
+            self._last_event_row = row[0]
+            events = events_after([row], (0, -1), 1_000)
+            told.add(row[1])
+            ensure(events and events[-1].type in ENDS_A_TRANSACTION, "cut off in the middle: {}", events)
+            self._logs.setdefault(row[1], []).extend(events)
+        return told
+
+    def _forget_pruned(self, executions: dict[int, ExecutionLine]) -> None:
+        for id_ in self.executions.keys() - executions.keys():
+            line = self.executions[id_]
+            allowed = (
+                self.pruned_before is not None
+                and line.finished_at is not None
+                and line.finished_at < self.pruned_before
+            )
+            ensure(allowed, "execution {} ({}) has vanished", id_, line.status)
+            self._logs.pop(id_)
+            self._histories.pop(id_)
+            self._event_rows = [row for row in self._event_rows if row[1] != id_]
+            self._keys = {key: known for key, known in self._keys.items() if known != id_}
+            for job in self.jobs.values():
+                if job.execution_id == id_:
+                    self._outputs.pop(job.id, None)
+
+    def _check_job_change(self, before: JobLine | None, now: JobLine, told: set[int]) -> None:
+        if before is None:
+            ensure(now.execution_id in told, "job {} appeared without an event", now.id)
+            return
+        ensure(before.is_live, "a job that was {} changed: {} became {}", before.status, before, now)
+        silent = before._replace(lease_until=now.lease_until) == now
+        ensure(silent or now.execution_id in told, "{} became {} without an event", before, now)
+
+    # one execution
+
+    def _check_execution(self, line: ExecutionLine, jobs: list[JobLine]) -> None:
+        name = f"execution {line.id} ({line.status}, round {line.round})"
+        live = [job for job in jobs if job.is_live]
+        if line.status == ExecutionStatus.RUNNING:
+            ensure(len(live) == 1, "{} has {} live jobs: {}", name, len(live), jobs)
+            ensure(live[0].round == line.round, "{} has a live job of another round: {}", name, live)
+        else:
+            ensure(not live, "{} has ended and has live jobs: {}", name, live)
+        if line.status == ExecutionStatus.FAILED:
+            error = line.stored_error
+            ensure(error is not None and error.final, "{} has no final error", name)
+        if line.status == ExecutionStatus.COMPLETED:
+            last = self._definitions[line.definition_id].steps[-1].name
+            ensure(line.last_completed_stage == last, "{} ended after {}", name, line.last_completed_stage)
+        twice = [key for key, n in Counter((job.round, job.step) for job in jobs).items() if n > 1]
+        ensure(not twice, "{} has two jobs for {}", name, twice)
+        for job in jobs:
+            self._check_job(job)
+        self._check_log(line, jobs, live)
+
+    def _check_job(self, job: JobLine) -> None:
+        ensure(0 <= job.attempts <= job.max_attempts, "too many attempts: {}", job)
+        ensure((job.status == JobStatus.DEAD) == (job.dead_reason is not None), "reason to die: {}", job)
+        ensure((job.status == JobStatus.DONE) == (job.output is not None), "output: {}", job)
+        ensure((job.status == JobStatus.LEASED) == (job.fence is not None), "fence: {}", job)
+        if job.dead_reason == DeadReason.EXHAUSTED:
+            ensure(job.attempts == job.max_attempts, "exhausted too early: {}", job)
+        if job.status == JobStatus.RETRY:
+            ensure(bool(job.alone) == (job.losses > 0), "alone after a loss, and only then: {}", job)
+
+    def _check_log(self, line: ExecutionLine, jobs: list[JobLine], live: list[JobLine]) -> None:
+        name = f"execution {line.id}"
+        log = self._logs.get(line.id, [])
+        history = self._histories.get(line.id)
+        if history is None:
+            history = self._histories[line.id] = History(self._definitions[line.definition_id])
+        history.read(log[history.events :])
+        told = replay(log)
+        ensure(told.status == line.status, "{} is {}; its log says {}", name, line.status, told.status)
+        ensure(told.round == line.round, "{} is in round {}; its log says {}", name, line.round, told.round)
+        ensure(
+            told.last_completed_stage == line.last_completed_stage,
+            "{} completed {}; its log says {}",
+            name,
+            line.last_completed_stage,
+            told.last_completed_stage,
+        )
+        rows = {(job.round, job.step): (job.status, job.attempts, job.dead_reason) for job in jobs}
+        replayed = {key: (job.status.value, job.attempts, job.dead_reason) for key, job in told.jobs.items()}
+        ensure(rows == replayed, "{} has jobs {}; its log says {}", name, rows, replayed)
+        ensure(
+            line.retry_count == history.retries, "{} counts {} retries: {}", name, line.retry_count, history
+        )
+        ensure(
+            line.manual_retries == history.manual_retries, "{} miscounts manual retries: {}", name, history
+        )
+        notes = len(_NOTES.decode(line.retry_history)) if line.retry_history else 0
+        ensure(notes == min(history.errors, RETRY_NOTES_MAX), "{} has {} notes: {}", name, notes, history)
+        if live and history.available_at is not None:
+            ensure(live[0].available_at == history.available_at, "available_at of {}: {}", live[0], history)
+        if live:
+            counted = (history.losses, history.crashes)
+            ensure((live[0].losses, live[0].crashes) == counted, "losses of {}: {}", live[0], history)
+
+    # promises
+
+    def _check_promises(self) -> None:
+        for queue_id, (fence, output) in self._outputs.items():
+            job = self.jobs.get(queue_id)
+            if job is None or (job.status, job.settled_fence, job.output) != (JobStatus.DONE, fence, output):
+                raise Violation(f"the completion {fence} {output} was lost: {job}")
+        for key, id_ in self._keys.items():
+            line = self.executions.get(id_)
+            ensure(line is not None and line.idempotency_key == key[1], "{} was execution {}", key, id_)
+
+    def leased(self, jobs: Iterable[Leased], now: float) -> None:
+        for job in jobs:
+            key = (job.queue_id, job.fence)
+            ensure(key not in self._fences, "fence {} was given out twice", key)
+            self._fences.add(key)
+            ensure(job.lease_until > now, "leased for no time: {}", job)
+
+    def answered(self, queue_id: int, fence: str, outcome: Outcome, ack: Ack) -> None:
+        """A fence settles one outcome: whatever is accepted for it later is that same one."""
+        ensure(ack.queue_id == queue_id, "the answer is to another report: {}", ack)
+        ensure(ack.code is not AckCode.INVALID, "{} could not be stored: {}", outcome, ack)
+        if not ack.accepted:
+            return
+        key = (queue_id, fence)
+        ensure(key in self._fences, "a fence that nobody was given was accepted: {}", key)
+        settled = self._settled.setdefault(key, outcome)
+        ensure(settled == outcome, "{} settled {} and then {}", key, settled, outcome)
+        if is_storable(outcome):
+            self._outputs[queue_id] = (fence, outcome.result)
+
+    def submitted(self, path: str, key: str, execution_id: int) -> None:
+        self._key_answers.append((path, key, execution_id))
+
+    def _remember_keys(self, executions: dict[int, ExecutionLine]) -> None:
+        for path, key, id_ in self._key_answers:
+            if id_ in executions:  # it may have been pruned in the same step
+                known = self._keys.setdefault((path, key), id_)
+                ensure(known == id_, "key {} of {} is execution {} and {}", key, path, known, id_)
+        self._key_answers = []
+
+    # the end
+
+    async def look_again(self, store: SimulatedStore) -> None:
+        """Everything once more from nothing: the log was only ever appended to."""
+        rows = [tuple(row) for row in await store.select(_EVENTS, 0)]
+        ensure(rows == [tuple(row) for row in self._event_rows], "events that had been read were changed")
+        fresh = Invariants(self._definitions)
+        await fresh.look(store)
+        ensure(not fresh.running, "these never ended: {}", fresh.running)

@@ -1,0 +1,47 @@
+"""What can happen in a step, with its weight.
+
+An operation draws its arguments, calls the engine, and keeps or checks the answer; where the store did
+not answer it ends with StoreUnavailable, and nobody knows what was written. Where nothing else ran
+beside it, the answer is also compared with what the rows said before: the function it returns does that
+once the rows were read again.
+"""
+
+from __future__ import annotations
+
+from simulation.people import cancel, deploy, look, prune, retry, submit
+from simulation.workers import (
+    crash_process,
+    crash_worker,
+    heartbeat,
+    lease,
+    lose_workers,
+    pass_time,
+    release,
+    report,
+    report_again,
+    report_late,
+    report_otherwise,
+    sweep,
+)
+from simulation.world import Operation
+
+OPERATIONS: dict[Operation, float] = {
+    submit: 5,
+    lease: 22,
+    report: 22,
+    report_again: 4,
+    report_otherwise: 3,
+    report_late: 5,
+    heartbeat: 4,
+    release: 3,
+    crash_worker: 2,
+    crash_process: 1,
+    deploy: 1,
+    sweep: 5,
+    lose_workers: 4,
+    cancel: 2,
+    retry: 7,
+    prune: 1,
+    look: 2,
+    pass_time: 12,
+}

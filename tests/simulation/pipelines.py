@@ -1,0 +1,111 @@
+"""The pipelines that simulated work goes through, and the errors that simulated handlers raise.
+
+Between them they use every part of a retry policy. What an error must lead to can be told from its
+message and its category alone, so that the history of an execution explains itself: see history.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TypeGuard
+
+from holdfast.core.catalogue import Category
+from holdfast.core.failures import Failure
+from holdfast.core.model import Completed, Failed, Lane, Outcome
+from holdfast.core.retry import RetryPolicy
+from holdfast.playbook.definition import Definition, Step
+
+PAYLOAD_BYTES_MAX = 2_000
+STOP_WORD, RETRY_WORD = "halt", "again"
+
+PIPELINES = (
+    Definition(path="single", steps=(Step(name="only", handler="single/only", retry=RetryPolicy.once()),)),
+    Definition(
+        path="relay",
+        steps=(
+            Step(name="first", handler="relay/first", retry=RetryPolicy(max_attempts=3, jitter=False)),
+            Step(
+                name="second",
+                handler="relay/second",
+                retry=RetryPolicy(max_attempts=4, initial_delay=2),
+                operation="request",
+            ),
+            Step(
+                name="third", handler="relay/third", retry=RetryPolicy(delays=[5, 30]), operation="download"
+            ),
+        ),
+    ),
+    Definition(
+        path="fussy",
+        steps=(
+            Step(
+                name="limited",
+                handler="fussy/limited",
+                retry=RetryPolicy(max_attempts=4, unknown_attempts=2, jitter=False),
+            ),
+            Step(
+                name="judged",
+                handler="fussy/judged",
+                retry=RetryPolicy(
+                    max_attempts=5,
+                    stop_when=f"{{{{ '{STOP_WORD}' in error }}}}",
+                    retry_when=f"{{{{ '{RETRY_WORD}' in error }}}}",
+                ),
+            ),
+        ),
+    ),
+    Definition(
+        path="deadly",
+        steps=(
+            Step(
+                name="strike",
+                handler="deadly/strike",
+                retry=RetryPolicy(max_attempts=6, initial_delay=0.5),
+                max_crashes=1,
+                lane=Lane.MANUAL,
+                priority=1,
+            ),
+            Step(name="rest", handler="deadly/rest", retry=RetryPolicy(max_attempts=2, jitter=False)),
+        ),
+    ),
+)
+
+# A later version of `relay`: executions that began before it must end as the version they began with.
+RELAY_SHORTENED = Definition(
+    path="relay",
+    steps=(
+        Step(name="first", handler="relay/first", retry=RetryPolicy(max_attempts=2, jitter=False)),
+        Step(name="third", handler="relay/third", retry=RetryPolicy.once()),
+    ),
+)
+
+HANDLERS = tuple(step.handler for definition in PIPELINES for step in definition.steps)
+
+_FAILURES: tuple[Callable[[int], Failure], ...] = (
+    lambda n: Failure(message=f"connection refused #{n}", exception="ConnectionRefusedError"),
+    lambda n: Failure(message=f"connection reset, {RETRY_WORD} #{n}"),
+    lambda n: Failure(message=f"timed out, {RETRY_WORD} #{n}"),
+    lambda n: Failure(message=f"too busy, retry after 90 #{n}", status_code=429, retry_after=90.0),
+    lambda n: Failure(message=f"an odd thing #{n}"),
+    lambda n: Failure(message=f"an odd thing, {RETRY_WORD} #{n}"),
+    lambda n: Failure(message=f"the sky fell, {STOP_WORD} #{n}"),
+    lambda n: Failure(message=f"file corrupted #{n}", category=Category.PERMANENT),
+    lambda n: Failure(message=f"file corrupted, {RETRY_WORD} #{n}", category=Category.PERMANENT),
+)
+
+
+def random_outcome(random: Random, number: int, *, failing: float) -> Outcome:
+    """How an attempt ended. `number` makes every outcome of a run different from every other."""
+    if random.random() < failing:
+        return Failed(random.choice(_FAILURES)(number), cleared=random.random() < 0.8)
+    if random.random() < 0.95:
+        return Completed(f'{{"outcome":{number}}}')
+    if random.random() < 0.5:
+        return Completed(f'"{"x" * (PAYLOAD_BYTES_MAX + number)}"')
+    return Completed(f'{{"key-{number}":"\\u0000"}}')
+
+
+def is_storable(outcome: Outcome) -> TypeGuard[Completed]:
+    """Whether the engine keeps it as a completion; what it cannot store it takes as a failure."""
+    return isinstance(outcome, Completed) and len(outcome.result) < 100 and "\\u0000" not in outcome.result

@@ -1,0 +1,76 @@
+"""Seeds played one after the other on one open store, which is emptied between them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from simulation.operations import OPERATIONS
+from simulation.stores import Clock, SimulatedStore, simulated_store
+from simulation.world import World
+
+PROCESSES = 2
+TRACE_LINES_SHOWN = 40
+REPLAY = ".venv/bin/python tests/simulation/run.py"
+
+
+class SeedFailed(AssertionError):
+    """A seed broke an invariant: with the end of its trace and the command that plays it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The open stores of a run, one for each process, on one database."""
+
+    kind: str
+    stores: tuple[SimulatedStore, ...]
+    clock: Clock
+
+    async def play(self, seed: int) -> World:
+        await self.stores[0].empty()
+        world = World(seed, self.stores, self.clock)
+        try:
+            await world.run(tuple(OPERATIONS), tuple(OPERATIONS.values()))
+        except Exception as error:
+            raise SeedFailed(self._told(world, error)) from error
+        return world
+
+    def _told(self, world: World, error: Exception) -> str:
+        lines = world.trace[-TRACE_LINES_SHOWN:]
+        return "\n".join(
+            (
+                f"Seed {world.seed} on {self.kind}: {type(error).__name__}: {error}",
+                f"The last {len(lines)} of {len(world.trace)} lines of its trace:",
+                *(f"  {line}" for line in lines),
+                f"Play it again: {REPLAY} --store {self.kind} --seed {world.seed}",
+            )
+        )
+
+
+@asynccontextmanager
+async def open_stage(url: str) -> AsyncIterator[Stage]:
+    # The engine tells of every failed attempt, and here nearly all of them fail.
+    logging.getLogger("holdfast").setLevel(logging.CRITICAL)
+    clock = Clock()
+    stores = [simulated_store(url, clock) for _ in range(PROCESSES)]
+    opened = []
+    try:
+        for store in stores:
+            await store.open()
+            opened.append(store)
+        yield Stage(url.partition(":")[0], tuple(stores), clock)
+    finally:
+        for store in opened:
+            await store.close()
+
+
+async def play_all(url: str, seeds: Iterable[int]) -> int:
+    """Play them; the number played, or SeedFailed."""
+    played = 0
+    async with open_stage(url) as stage:
+        for seed in seeds:
+            await stage.play(seed)
+            played += 1
+    return played

@@ -1,0 +1,289 @@
+"""What workers and processes do in a step: lease, report, fall silent, die, come back.
+
+See operations.py for how an operation is written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast.core.model import AckCode, Completed, JobStatus, Lane, Report
+from simulation.history import ensure
+from simulation.invariants import JobLine
+from simulation.pipelines import HANDLERS, is_storable
+from simulation.world import LEASE_SECONDS_MAX, Afterwards, Attempt, World
+
+WORKERS = ("ada", "ben", "cy")
+READY = (JobStatus.QUEUED, JobStatus.RETRY)
+
+
+class InShort(list[Report]):
+    """Reports as the trace shows them."""
+
+    def __str__(self) -> str:
+        return ", ".join(
+            f"{item.queue_id}:{item.fence} "
+            + (
+                item.outcome.result[:40]
+                if isinstance(item.outcome, Completed)
+                else item.outcome.failure.message
+            )
+            for item in self
+        )
+
+
+async def lease(world: World) -> Afterwards:
+    random, process = world.random, world.some_process()
+    if not _ready(world, HANDLERS, tuple(Lane), None):
+        _wait_for_work(world)
+    worker, limit = random.choice(WORKERS), random.choice((1, 2, 5, 20))
+    alone = random.random() < (0.5 if _ready(world, HANDLERS, tuple(Lane), True) else 0.05)
+    handlers = HANDLERS if random.random() < 0.85 else tuple(random.sample(HANDLERS, 3))
+    lanes = tuple(Lane) if random.random() < 0.9 else (Lane.MANUAL,)
+    seconds = random.choice((10.0, LEASE_SECONDS_MAX))
+    now = world.clock.now
+    world.tell("{} leases up to {} to {}: {} {} alone={}", process, limit, worker, handlers, lanes, alone)
+    expected = _ready(world, handlers, lanes, alone)[: 1 if alone else limit]
+    answer = await process.engine.lease(
+        worker, handlers, limit, lease_seconds=seconds, lanes=lanes, alone=alone
+    )
+    attempts = [Attempt(worker, job) for job in answer.jobs]
+    world.tell("    {}", [job.queue_id for job in answer.jobs])
+    world.invariants.leased(answer.jobs, now)
+    world.held += attempts
+
+    def afterwards() -> None:
+        got = [job.queue_id for job in answer.jobs]
+        ensure(got == [job.id for job in expected], "leased {}, but the order was {}", got, expected)
+        for job in answer.jobs:
+            row = world.invariants.jobs[job.queue_id]
+            ensure(row.available_at <= now, "leased at {}, before its time: {}", now, row)
+            ensure(job.alone == bool(row.losses), "alone={}: {}", job.alone, row)
+            ensure((row.fence, row.lease_until) == (job.fence, now + seconds), "not as told: {} {}", row, job)
+            _check_outputs(world, job.queue_id, job.outputs)
+
+    return afterwards
+
+
+def _wait_for_work(world: World) -> None:
+    due = [job.available_at for job in world.invariants.jobs.values() if job.status in READY]
+    if due and world.alone_in_time and world.random.random() < 0.7:
+        world.clock.now = max(world.clock.now, min(due))
+
+
+def _ready(
+    world: World, handlers: tuple[str, ...], lanes: tuple[Lane, ...], alone: bool | None
+) -> list[JobLine]:
+    """What a claim must return, by the plain reading of the order: lane, rank, time, id."""
+    ready = [
+        job
+        for job in world.invariants.jobs.values()
+        if job.status in READY
+        and job.available_at <= world.clock.now
+        and job.handler in handlers
+        and job.lane in lanes
+        and alone in (None, bool(job.alone))
+    ]
+    return sorted(ready, key=lambda job: (job.lane != Lane.MANUAL, job.rank, job.available_at, job.id))
+
+
+def _check_outputs(world: World, queue_id: int, outputs: dict[str, str]) -> None:
+    """A handler is given the latest output of each stage before its own."""
+    job = world.invariants.jobs[queue_id]
+    definition = world.definitions[world.invariants.executions[job.execution_id].definition_id]
+    before = [step.name for step in definition.steps]
+    latest: dict[str, str] = {}
+    for other in world.invariants.jobs.values():
+        if other.execution_id == job.execution_id and other.output is not None:
+            latest[other.step] = other.output
+    expected = {name: latest[name] for name in before[: before.index(job.step)]}
+    ensure(outputs == expected, "job {} was given {} instead of {}", queue_id, outputs, expected)
+
+
+async def heartbeat(world: World) -> Afterwards:
+    attempts = world.pick(world.held + (world.taken_from() or world.past), 4)
+    if not attempts:
+        return None
+    process, before = world.some_process(), world.invariants.jobs
+    world.tell("{} hears {}", process, [attempt.ref for attempt in attempts])
+    acks = await process.engine.heartbeat([attempt.ref for attempt in attempts])
+    until = world.clock.now + LEASE_SECONDS_MAX
+    alone = world.alone_in_time
+    for attempt, ack in zip(attempts, acks, strict=True):
+        if not ack.accepted:
+            world.put_away(attempt)
+
+    def afterwards() -> None:
+        extended = {ack.queue_id for ack in acks if ack.accepted}
+        for attempt, ack in zip(attempts, acks, strict=True):
+            row = before.get(ack.queue_id)
+            stands = row is not None and row.fence == attempt.lease.fence
+            ensure(ack.accepted == stands, "heartbeat of {} answered {}: {}", attempt, ack.code, row)
+        for id_, row in world.invariants.jobs.items():
+            expected = before[id_]._replace(lease_until=until) if id_ in extended else before[id_]
+            ensure(row == expected, "a heartbeat of {} made {} of {}", extended, row, before[id_])
+
+    return afterwards if alone else None
+
+
+async def report(world: World) -> Afterwards:
+    """Workers end their attempts."""
+    if not world.held:
+        return await lease(world)
+    attempts = world.pick(world.held, 4)
+    for attempt in attempts:
+        if attempt.outcome is None:
+            attempt.outcome = world.outcome()
+    return await _report(world, attempts)
+
+
+async def report_again(world: World) -> Afterwards:
+    """The answer was lost, or the worker repeats itself."""
+    told = [attempt for attempt in world.held + world.past if attempt.outcome is not None]
+    return await (_report(world, world.pick(told, 3)) if told else report(world))
+
+
+async def report_otherwise(world: World) -> Afterwards:
+    """The same fence with another outcome, beside the first one or on its own."""
+    attempts = world.pick([a for a in world.held + world.past if a.outcome is not None], 2)
+    others = [replace(a, outcome=world.outcome()) for a in attempts]
+    return await _report(world, others if world.random.random() < 0.5 else attempts + others)
+
+
+async def report_late(world: World) -> Afterwards:
+    """A zombie: its lease ran out, and most often its job is another worker's by now."""
+    if not world.past:
+        return await report(world)
+    attempts = world.pick(world.taken_from() or world.past, 3)
+    for attempt in attempts:
+        if attempt.outcome is None:
+            attempt.outcome = world.outcome()
+    return await _report(world, attempts)
+
+
+async def _report(world: World, attempts: list[Attempt]) -> Afterwards:
+    if not attempts:
+        return None
+    process, before = world.some_process(), world.invariants.jobs
+    reports = [attempt.report() for attempt in attempts]
+    if world.random.random() < 0.05:
+        reports.append(Report(99_999, "1-none", world.outcome()))
+    world.tell("{} is told {}", process, InShort(reports))
+    acks = await process.engine.report(reports)
+    world.tell("    {}", [ack.code + " again" * ack.repeated for ack in acks])
+    for item, ack in zip(reports, acks, strict=True):
+        world.invariants.answered(item.queue_id, item.fence, item.outcome, ack)
+    for attempt in attempts:
+        world.put_away(attempt)
+
+    def afterwards() -> None:
+        changed = {ack.queue_id for ack in acks if ack.accepted and not ack.repeated}
+        owners = {before[id_].execution_id for id_ in changed}
+        for id_, row in world.invariants.jobs.items():
+            old = before.get(id_)
+            if old is None:
+                ensure(row.execution_id in owners, "a job out of nowhere: {}", row)
+            else:
+                ensure((row != old) == (id_ in changed), "answers {} made {} of {}", acks, row, old)
+        for item, ack in zip(reports, acks, strict=True):
+            held, settled = before.get(item.queue_id), world.invariants.jobs.get(item.queue_id)
+            if ack.accepted and not ack.repeated:
+                ensure(held is not None and held.fence == item.fence, "{} was accepted for {}", item, held)
+            if ack.code is AckCode.STALE_LEASE and settled is not None and is_storable(item.outcome):
+                mine = settled.settled_fence == item.fence and settled.output == item.outcome.result
+                ensure(not mine, "{} was stored and answered {}", item, ack)
+
+    return afterwards
+
+
+async def release(world: World) -> Afterwards:
+    attempts = world.pick(world.held + world.past[-3:], 3)
+    if not attempts:
+        return None
+    process, before, now = world.some_process(), world.invariants.jobs, world.clock.now
+    world.tell("{} takes back {}", process, [attempt.ref for attempt in attempts])
+    acks = await process.engine.release([attempt.ref for attempt in attempts])
+    for attempt in attempts:
+        world.put_away(attempt)
+
+    def afterwards() -> None:
+        for attempt, ack in zip(attempts, acks, strict=True):
+            old, row = before.get(ack.queue_id), world.invariants.jobs.get(ack.queue_id)
+            ensure(
+                ack.accepted == (old is not None and old.fence == attempt.lease.fence), "{} for {}", ack, old
+            )
+            if ack.accepted:
+                ensure(
+                    row and old and row.attempts == old.attempts - 1 and row.available_at == now, "{}", row
+                )
+
+    return afterwards
+
+
+async def crash_worker(world: World) -> Afterwards:
+    worker = world.random.choice(WORKERS)
+    world.tell(f"{worker} dies")
+    for attempt in [attempt for attempt in world.held if attempt.worker == worker]:
+        world.put_away(attempt)
+    return None
+
+
+async def crash_process(world: World) -> Afterwards:
+    process = world.some_process()
+    if world.alone_in_time:
+        world.tell(f"{process} is replaced by a cold one")
+        process.restart()
+        if world.random.random() < 0.7:
+            await process.register()
+    return None
+
+
+async def sweep(world: World) -> Afterwards:
+    process, now = world.some_process(), world.clock.now
+    limit = world.random.choice((1, 500))
+    before = world.invariants.jobs
+    world.tell(f"{process} sweeps up to {limit}")
+    swept = await process.engine.sweep(limit)
+    world.tell(f"    {swept}")
+
+    def afterwards() -> None:
+        for id_, row in world.invariants.jobs.items():
+            old = before[id_]
+            if row != old:
+                line = world.invariants.executions[row.execution_id]
+                lost = old.lease_until is not None and old.lease_until < now
+                overdue = line.deadline_at is not None and line.deadline_at < now
+                ensure(lost or overdue, "swept without a cause: {} became {}", old, row)
+        if limit == 500:
+            left = [job for job in world.invariants.jobs.values() if (job.lease_until or now) < now]
+            ensure(not left, "the sweep left {}", left)
+
+    return afterwards
+
+
+async def lose_workers(world: World) -> Afterwards:
+    """All workers die, and nobody notices before their leases have run out."""
+    if not world.alone_in_time or not world.held:
+        return await lease(world)
+    world.tell("all workers die")
+    for attempt in tuple(world.held):
+        world.put_away(attempt)
+    world.clock.now += LEASE_SECONDS_MAX + 0.001
+    return await sweep(world)
+
+
+async def pass_time(world: World) -> Afterwards:
+    """Mostly a little; sometimes to when something is due, past every lease, or back."""
+    if not world.alone_in_time:
+        return None
+    draw, clock = world.random.random(), world.clock
+    if draw < 0.5:
+        clock.now += world.random.uniform(0.0, 8.0)
+    elif draw < 0.8:
+        _wait_for_work(world)
+    elif draw < 0.95:
+        clock.now += world.random.choice((10.001, 10.001, 61.0, 200.0))
+    else:
+        clock.now -= world.random.choice((0.5, 30.0, 7200.0))
+    world.tell("time passes")
+    return None

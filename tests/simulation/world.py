@@ -1,0 +1,257 @@
+"""A small world around the real engine: processes, workers, a clock, and a seed that decides everything.
+
+    seed ──▶ a few dozen steps, each one operation or several at once ──▶ drain: healthy workers only
+                └─ after every step: the invariants
+
+Processes share one database and may die and come back with empty memories; workers are only lists of
+leases they believe they hold. Whatever happens is written to the trace; on SQLite the same seed gives
+the same trace. The operations are in operations.py, what must hold in invariants.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from holdfast.core.errors import StoreUnavailable
+from holdfast.core.model import Completed, Leased, LeaseRef, Outcome, Report
+from holdfast.engine import Engine, Submission
+from holdfast.playbook.definition import Definition
+from simulation.history import Violation
+from simulation.invariants import Invariants
+from simulation.pipelines import HANDLERS, PAYLOAD_BYTES_MAX, PIPELINES, random_outcome
+from simulation.stores import Clock, Fault, SimulatedStore
+
+START = 1_000_000.0
+STEPS_MIN, STEPS_MAX = 25, 50
+DRAIN_ROUNDS_MAX = 400
+LEASE_SECONDS_MAX = 60.0
+PAST_ATTEMPTS_MAX = 40
+
+# What holds after an operation that nothing else ran beside; it compares with the rows before it.
+Afterwards = Callable[[], None] | None
+Operation = Callable[["World"], Awaitable[Afterwards]]
+
+
+@dataclass(slots=True)
+class Attempt:
+    """A lease as its worker remembers it, and what the worker last reported of it."""
+
+    worker: str
+    lease: Leased
+    outcome: Outcome | None = None
+
+    @property
+    def ref(self) -> LeaseRef:
+        return LeaseRef(self.lease.queue_id, self.lease.fence)
+
+    def report(self) -> Report:
+        assert self.outcome is not None, "an attempt is reported once it has ended"
+        return Report(self.lease.queue_id, self.lease.fence, self.outcome)
+
+    def __str__(self) -> str:
+        return f"{self.lease.queue_id}:{self.lease.fence}"
+
+
+class Process:
+    """One engine on its own connection. `known` is whether the pipelines were registered since its start."""
+
+    def __init__(self, name: str, store: SimulatedStore, world: World) -> None:
+        self.name = name
+        self.store = store
+        self._world = world
+        self.restart()
+
+    def restart(self) -> None:
+        self.store.trouble.disarm()
+        self.store.forget()
+        self.known = False
+        self.engine = Engine(
+            self.store,
+            payload_bytes_max=PAYLOAD_BYTES_MAX,
+            draw=lambda: self._world.random.uniform(0.5, 1.5),
+            new_token=lambda: f"{self._world.number():x}",
+        )
+
+    async def register(self, definitions: Sequence[Definition] = PIPELINES) -> None:
+        for definition in definitions:
+            self._world.definitions[await self.engine.register(definition)] = definition
+        self.known = True
+
+    async def settle(self) -> None:
+        """Wait for transactions whose callers have gone."""
+        for group in (self.engine._submits, self.engine._reports):
+            if group._flusher is not None:
+                await asyncio.wait([group._flusher])
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class World:
+    def __init__(self, seed: int, stores: Sequence[SimulatedStore], clock: Clock) -> None:
+        self.seed = seed
+        self.random = Random(seed)
+        self.clock = clock
+        clock.now = START
+        self._trace: list[tuple[float, str, tuple[object, ...]]] = []
+        self.definitions: dict[int, Definition] = {}
+        self.processes = [Process(f"process-{n}", store, self) for n, store in enumerate(stores)]
+        self.invariants = Invariants(self.definitions)
+        self.held: list[Attempt] = []
+        self.past: list[Attempt] = []
+        self.alone_in_time = True
+        self.steps = 0
+        self.unanswered: list[Submission] = []
+        self._failing = self.random.choice((0.2, 0.5, 0.5, 0.8))
+        self._troubled: Process | None = None
+        self._numbers = 0
+        self._transactions_seen = 0
+
+    # what operations use
+
+    def number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def outcome(self) -> Outcome:
+        return random_outcome(self.random, self.number(), failing=self._failing)
+
+    def tell(self, what: str, *things: object) -> None:
+        """A line of the trace; `things` must not change, as they are written out only when it is read."""
+        self._trace.append((self.clock.now - START, what, things))
+
+    @property
+    def trace(self) -> list[str]:
+        return [f"[{at:+.3f}] {what.format(*things) if things else what}" for at, what, things in self._trace]
+
+    def some_process(self) -> Process:
+        """Most often the one that is in trouble, where one is."""
+        if self._troubled is not None and self.random.random() < 0.8:
+            return self._troubled
+        return self.random.choice(self.processes)
+
+    def taken_from(self) -> list[Attempt]:
+        """Past attempts whose job is leased to another worker now."""
+        rows = self.invariants.jobs
+        return [past for past in self.past if (row := rows.get(past.ref.queue_id)) and row.fence is not None]
+
+    def pick(self, attempts: Sequence[Attempt], most: int) -> list[Attempt]:
+        return self.random.sample(attempts, min(len(attempts), self.random.randint(1, most)))
+
+    def put_away(self, attempt: Attempt) -> None:
+        """Its worker is done with it, for now: it may yet come back as a zombie."""
+        if attempt in self.held:
+            self.held.remove(attempt)
+        if attempt not in self.past:
+            self.past = [*self.past[-PAST_ATTEMPTS_MAX:], attempt]
+
+    # the run
+
+    async def run(self, operations: Sequence[Operation], weights: Sequence[float]) -> None:
+        # Every seed has a character of its own: what is rare in one is common in another.
+        weights = [weight * self.random.choice((0.2, 1, 1, 3)) for weight in weights]
+        for process in self.processes:
+            await process.register()
+        await self._step(operations[:1], weights[:1])  # something to begin with
+        for _ in range(self.random.randint(STEPS_MIN, STEPS_MAX)):
+            await self._step(operations, weights)
+        self.tell("— drain —")
+        self._troubled = None
+        await self._drain()
+        await self.invariants.look_again(self.processes[0].store)
+
+    async def _step(self, operations: Sequence[Operation], weights: Sequence[float]) -> None:
+        self.steps += 1
+        draw = self.random.random()
+        self._troubled = self._arm() if draw < 0.2 else None
+        if draw > 0.85:
+            chosen = self.random.choices(operations, weights, k=self.random.randint(2, 4))
+            await self._together(chosen, abandon=draw > 0.97)
+            afterwards = None
+        else:
+            (operation,) = self.random.choices(operations, weights)
+            afterwards = await self._perform(operation)
+        await self._look()
+        if afterwards is not None:
+            afterwards()
+        for process in self.processes:
+            if process.store.trouble.disarm():
+                self.tell(f"{process} died and starts anew")
+                process.restart()
+
+    def _arm(self) -> Process:
+        process = self.random.choice(self.processes)
+        fault = self.random.choice(list(Fault))
+        calls_before, fatal = self.random.choice((0, 0, 0, 0, 1, 2)), self.random.random() < 0.3
+        process.store.trouble.arm(fault, calls_before=calls_before, fatal=fatal)
+        self.tell(f"{process} will lose its store {fault}, {calls_before} calls from now, fatal={fatal}")
+        return process
+
+    async def _together(self, operations: Sequence[Operation], *, abandon: bool) -> None:
+        self.tell(f"{len(operations)} at once{', then abandoned' if abandon else ''}:")
+        self.alone_in_time = False
+        for process in self.processes:
+            process.store.trouble.interleave(self.random)
+        tasks = [asyncio.create_task(self._perform(operation)) for operation in operations]
+        if abandon:
+            for _ in range(self.random.randint(0, 12)):
+                await asyncio.sleep(0)
+            for task in tasks:
+                task.cancel()
+        for ending in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(ending, Exception):  # to be abandoned is none
+                raise ending
+        for process in self.processes:
+            await process.settle()
+            process.store.trouble.interleave(None)
+        self.alone_in_time = True
+
+    async def _perform(self, operation: Operation) -> Afterwards:
+        try:
+            return await operation(self)
+        except StoreUnavailable:
+            self.tell("    no answer")
+            return None
+
+    async def _look(self) -> None:
+        transactions = sum(process.store.trouble.transactions for process in self.processes)
+        if transactions != self._transactions_seen:
+            self._transactions_seen = transactions
+            await self.invariants.look(self.processes[0].store)
+
+    async def _drain(self) -> None:
+        """Healthy workers finish whatever there is: in the end nothing may be left."""
+        for _ in range(DRAIN_ROUNDS_MAX):
+            if not self.invariants.running:
+                return
+            engine = self.some_process().engine
+            await engine.sweep()
+            answer = await engine.lease("healthy", HANDLERS, 50)
+            if answer.alone_ready:
+                answer = await engine.lease("healthy", HANDLERS, 1, alone=True)
+            if answer.jobs:
+                self.invariants.leased(answer.jobs, self.clock.now)
+                await self._complete(engine, answer.jobs)
+            await self._look()
+            if not answer.jobs and self.invariants.running:
+                self._wait_for(answer.next_due)
+        raise Violation(f"{len(self.invariants.running)} executions are stuck: {self.invariants.running}")
+
+    async def _complete(self, engine: Engine, jobs: Sequence[Leased]) -> None:
+        attempts = [Attempt("healthy", job, Completed(f'{{"outcome":{self.number()}}}')) for job in jobs]
+        self.tell(f"healthy completes {', '.join(map(str, attempts))}")
+        acks = await engine.report([attempt.report() for attempt in attempts])
+        for attempt, ack in zip(attempts, acks, strict=True):
+            if not ack.accepted:
+                raise Violation(f"a healthy worker's report was refused: {attempt} {ack}")
+            self.invariants.answered(ack.queue_id, attempt.lease.fence, attempt.report().outcome, ack)
+
+    def _wait_for(self, next_due: float | None) -> None:
+        leases = [job.lease_until for job in self.invariants.jobs.values() if job.lease_until is not None]
+        moments = [*leases, *([] if next_due is None else [next_due])]
+        if not moments:
+            raise Violation("executions run, and nothing is leased or due")
+        self.clock.now = max(self.clock.now, min(moments)) + 0.001

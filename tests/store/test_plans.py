@@ -1,0 +1,245 @@
+"""How the databases go about it: the plans of the hot statements, and that no stored query is unused."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import apsw
+import pytest
+
+from holdfast.core import transitions
+from holdfast.core.model import ExecutionStatus
+from holdfast.store import Store
+from holdfast.store.interface import (
+    AdvancedExecution,
+    Beat,
+    ChangedJob,
+    Changes,
+    CompletedJob,
+    ExecutionFilter,
+    JobFilter,
+    Locked,
+    NewJob,
+)
+from holdfast.store.queries import load_queries
+from holdfast.store.sqlite import SqliteStore
+from running import run
+from store_scenario import (
+    GROUP,
+    NOW,
+    change_job,
+    claim,
+    complete,
+    keyed,
+    new,
+    opened,
+    raw,
+    raw_connection,
+    request,
+    submit,
+)
+
+FUTURE_ROWS = 20_000
+READY_ROWS = 50
+
+FILL = """
+INSERT INTO jobs (execution_id, step, round, max_attempts, claim_group, available_at, created_at)
+WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows})
+SELECT {first} + i, 'first', 1, 3, 1, {available_at}, 0 FROM n
+"""
+
+
+async def fill(url: str, store: Store) -> None:
+    """One group with few ready jobs, and with many that are not ready yet before them in the table."""
+    await submit(store, new(available_at=NOW + 1_000))
+    await raw(url, FILL.format(rows=FUTURE_ROWS, first=100, available_at=f"{NOW + 1_000} + i"))
+    await submit(store, *[new(available_at=NOW - 1) for _ in range(READY_ROWS)])
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for inner in plan.get("Plans", ()):
+        yield from nodes(inner)
+
+
+async def explained(connection: Any, sql: str, *bindings: Any) -> list[dict[str, Any]]:
+    """Every node of the plan, with what it did; what the statement wrote is taken back."""
+    transaction = connection.transaction()
+    await transaction.start()
+    found = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", *bindings)
+    await transaction.rollback()
+    return list(nodes(json.loads(found)[0]["Plan"]))
+
+
+def _is_of_jobs(node: dict[str, Any]) -> bool:
+    return bool(node.get("Relation Name") == "jobs")
+
+
+def rows_touched(node: dict[str, Any]) -> float:
+    removed = node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
+    return (float(node["Actual Rows"]) + removed) * node["Actual Loops"]
+
+
+@pytest.mark.parametrize("analyzed", [True, False])
+def test_the_claim_on_postgresql_walks_only_ready_rows_of_the_claim_index(
+    postgres_url: str, analyzed: bool
+) -> None:
+    async def main() -> None:
+        async with opened(postgres_url) as store:
+            await fill(postgres_url, store)
+            if analyzed:
+                await raw(postgres_url, "ANALYZE")
+            connection = await raw_connection(postgres_url)
+            bindings = (NOW, 10, ["send"], ["manual", "bulk"], False, "t", NOW + 60, "w", '"w"')
+            found = await explained(connection, load_queries("postgresql")["claim"], *bindings)
+            await connection.close()
+            scans = [node for node in found if "Scan" in node["Node Type"]]
+            heads = [node for node in scans if node.get("Index Name") == "jobs_claim"]
+            assert len(heads) == 2
+            assert all("available_at <=" in node["Index Cond"] for node in heads)
+            assert "jobs_pkey" in {node.get("Index Name") for node in scans}
+            assert not [node for node in scans if node["Node Type"] == "Seq Scan" and _is_of_jobs(node)]
+            assert max(map(rows_touched, scans)) <= READY_ROWS + 1, "all executions are one more"
+
+    run(main())
+
+
+def test_the_claim_on_sqlite_walks_only_ready_rows_of_the_claim_index(sqlite_url: str) -> None:
+    steps: list[int] = []
+
+    async def main() -> None:
+        async with opened(sqlite_url) as store:
+            await fill(sqlite_url, store)
+            database = apsw.Connection(sqlite_url.removeprefix("sqlite:///"))
+            sql = load_queries("sqlite")["ready_in_group"]
+            details = [row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {sql}", (1, NOW, 10))]
+            assert len(details) == 1 and "INDEX jobs_claim (claim_group=? AND available_at<?)" in details[0]
+
+            def profile(statement: dict[str, Any]) -> None:
+                steps.append(statement["stmt_status"]["SQLITE_STMTSTATUS_VM_STEP"])
+
+            database.trace_v2(apsw.SQLITE_TRACE_PROFILE, profile)
+            assert len(database.execute(sql, (1, NOW, READY_ROWS * 2)).fetchall()) == READY_ROWS
+            database.close()
+
+    run(main())
+    # A few machine steps for each row it returns; the rows of the future would add 20,000 times that.
+    assert max(steps) < READY_ROWS * 50
+
+
+def test_next_due_looks_at_the_head_of_each_group_only(store_url: str) -> None:
+    async def main() -> None:
+        async with opened(store_url) as store:
+            await fill(store_url, store)
+            if isinstance(store, SqliteStore):
+                sql = load_queries("sqlite")["next_due"]
+                database = apsw.Connection(str(store.path))
+                bindings = ('["send"]', '["bulk"]')
+                plan = [row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {sql}", bindings)]
+                database.close()
+                assert plan[-1] == "SEARCH j USING INDEX jobs_claim (claim_group=?)", "in its order: no sort"
+                return
+            connection = await raw_connection(store_url)
+            found = await explained(connection, load_queries("postgresql")["next_due"], ["send"], ["bulk"])
+            await connection.close()
+            (scan,) = filter(_is_of_jobs, found)
+            assert scan["Index Name"] == "jobs_claim" and rows_touched(scan) == 1
+
+    run(main())
+
+
+@pytest.mark.parametrize("size", [1, 100])
+def test_completing_on_postgresql_finds_each_job_by_its_primary_key(postgres_url: str, size: int) -> None:
+    async def main() -> None:
+        async with opened(postgres_url) as store:
+            await fill(postgres_url, store)
+            await raw(
+                postgres_url,
+                "UPDATE jobs SET status = 'leased', attempts = 1, leases = 1, fence = '1-t', lease_until = 0",
+            )
+            await raw(postgres_url, "ANALYZE")
+            ids = list(range(1, size + 1))
+            columns = (ids, ["1-t"] * size, ["hash"] * size, ["null"] * size, NOW)
+            connection = await raw_connection(postgres_url)
+            found = await explained(connection, load_queries("postgresql")["complete_jobs"], *columns)
+            await connection.close()
+            (scan,) = [node for node in found if _is_of_jobs(node) and "Scan" in node["Node Type"]]
+            assert scan["Index Name"] == "jobs_pkey" and rows_touched(scan) == size
+
+    run(main())
+
+
+@pytest.mark.parametrize("query", ["complete_job", "update_job", "advance_execution", "update_execution"])
+def test_sqlite_changes_each_row_by_its_primary_key(sqlite_url: str, query: str) -> None:
+    async def main() -> None:
+        async with opened(sqlite_url) as store:
+            assert isinstance(store, SqliteStore)
+            database = apsw.Connection(str(store.path))
+            sql = load_queries("sqlite")[query]
+            bindings = (None,) * (1 + max(int(number) for number in _parameters(sql)))
+            plan = list(database.execute(f"EXPLAIN QUERY PLAN {sql}", bindings[1:]))
+            database.close()
+            assert [row[3].partition(" USING ")[2] for row in plan] == ["INTEGER PRIMARY KEY (rowid=?)"]
+
+    run(main())
+
+
+def _parameters(sql: str) -> list[str]:
+    return [part.split()[0].rstrip(",)") for part in sql.replace("(", " ").split("?")[1:]]
+
+
+class Recorder(dict[str, str]):
+    """The queries of a store, which notes the ones that are asked for."""
+
+    def __init__(self, queries: dict[str, str]) -> None:
+        super().__init__(queries)
+        self.used: set[str] = set()
+
+    def __getitem__(self, name: str) -> str:
+        self.used.add(name)
+        return super().__getitem__(name)
+
+
+async def use_every_verb(store: Store) -> None:
+    await store.save_definition("mail", "{}", "h", NOW)
+    await store.definition(1)
+    await store.insert([keyed("k"), keyed("k"), new(), new()], NOW)
+    await store.insert([keyed("k")], NOW)
+    await store.alone_ready(request(), NOW)
+    await store.next_due(request(), NOW)
+    done, failed, released = await claim(store)
+    await store.heartbeat([Beat(done.id, done.fence)], NOW, NOW + 60)
+    await store.expired(NOW, 1)
+    await store.overdue(NOW, 1)
+    await store.peek_jobs([1])
+
+    def plan(locked: list[Locked]) -> Changes:
+        (_, advanced), (_, erred) = locked
+        return Changes(
+            completed=[CompletedJob(done.id, done.fence, "hash", "1")],
+            advanced=[AdvancedExecution(advanced.id, ExecutionStatus.RUNNING, "first")],
+            new_jobs=[NewJob(erred.id, "second", 1, GROUP, 3, NOW)],
+            events=[(erred.id, "[]")],
+        )
+
+    await store.amend_jobs([done.id, failed.id], plan, NOW)
+    await change_job(store, released.id, lambda job: ChangedJob(transitions.release(job, now=NOW)))
+    await store.amend_executions([1], lambda executions, _: Changes(executions=executions), NOW)
+    await complete(store, (await claim(store, limit=1))[0])
+    await store.outputs([1])
+    await store.execution(1)
+    await store.executions(ExecutionFilter())
+    await store.jobs(JobFilter())
+    await store.events(1, None, 1)
+    await store.prune(NOW + 1, 10)
+
+
+def test_every_stored_query_is_used_by_its_store(store_url: str) -> None:
+    async def main() -> None:
+        async with opened(store_url) as store:
+            recorder = Recorder(load_queries(store_url.partition(":")[0]))
+            store._sql = recorder  # type: ignore[attr-defined]
+            await use_every_verb(store)
+            assert sorted(recorder.keys() - recorder.used) == []
+
+    run(main())

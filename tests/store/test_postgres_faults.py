@@ -1,0 +1,132 @@
+"""What can be wrong with a server, its address or the way to it, and what the PostgreSQL store says."""
+
+import asyncio
+import socket
+
+import pytest
+
+from holdfast.bench.postgres import TemporaryPostgres
+from holdfast.core.errors import StoreError, StoreUnavailable, StoreUnusable
+from holdfast.store import Store, store_from_url
+from holdfast.store.interface import Changes, Locked
+from running import run
+from store_scenario import NOW, contents, new, opened, raw, raw_connection, submit
+
+
+async def fault_of_opening(url: str) -> StoreError:
+    store = store_from_url(url)
+    with pytest.raises(StoreError) as fault:
+        await store.open()
+    await store.close()
+    assert fault.value.guidance
+    return fault.value
+
+
+def test_a_port_where_nothing_listens_is_unavailable() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and never listening: nobody else can take it
+        port = taken.getsockname()[1]
+        fault = run(fault_of_opening(f"postgresql://ann:hunter2@127.0.0.1:{port}/name"))
+    assert isinstance(fault, StoreUnavailable)
+    assert f"127.0.0.1:{port}" in str(fault) and "hunter2" not in str(fault)
+
+
+def test_a_socket_folder_that_is_missing_is_unavailable() -> None:
+    fault = run(fault_of_opening("postgresql://ann@/name?host=/nowhere&password=hunter2"))
+    assert isinstance(fault, StoreUnavailable)
+    assert "hunter2" not in str(fault)
+
+
+def test_a_database_that_does_not_exist_is_unusable(postgres_server: TemporaryPostgres) -> None:
+    url = postgres_server.url("no_such_database").replace("postgres@", "postgres:hunter2@")
+    fault = run(fault_of_opening(url))
+    assert isinstance(fault, StoreUnusable)
+    assert 'database "no_such_database" does not exist' in str(fault)
+    assert "hunter2" not in str(fault) + fault.guidance
+
+
+def test_a_user_that_does_not_exist_is_unusable(postgres_url: str) -> None:
+    fault = run(fault_of_opening(postgres_url.replace("postgres@", "stranger@")))
+    assert isinstance(fault, StoreUnusable) and "stranger" in str(fault)
+
+
+def test_a_user_without_rights_is_unusable(postgres_url: str) -> None:
+    async def main() -> None:
+        role = "guest_" + postgres_url.partition("/test_")[2][:8]
+        await raw(postgres_url, f"CREATE ROLE {role} LOGIN")
+        fault = await fault_of_opening(postgres_url.replace("postgres@", f"{role}@"))
+        assert isinstance(fault, StoreUnusable) and "permission denied" in str(fault)
+        await raw(postgres_url, f"DROP ROLE {role}")
+
+    run(main())
+
+
+def test_a_read_only_database_is_unusable(postgres_url: str) -> None:
+    async def main() -> None:
+        async with opened(postgres_url):
+            pass
+        name = postgres_url.partition("/test_")[2].partition("?")[0]
+        await raw(postgres_url, f"ALTER DATABASE test_{name} SET default_transaction_read_only = on")
+        async with opened(postgres_url, migrate=False) as store:
+            with pytest.raises(StoreUnusable, match="read-only transaction"):
+                await submit(store)
+
+    run(main())
+
+
+def test_a_connection_that_dies_in_a_transaction_writes_nothing(postgres_url: str) -> None:
+    async def main() -> None:
+        async with opened(postgres_url) as store:
+            await submit(store, new(), new())
+            before = await contents(postgres_url)
+            other = await raw_connection(postgres_url)
+            async with other.transaction():
+                await other.execute("SELECT 1 FROM executions WHERE id = 2 FOR UPDATE")
+                amend = asyncio.create_task(store.amend_jobs([1, 2], _planned, NOW))
+                killed = False
+                while not killed:
+                    killed = await other.fetchval(
+                        "SELECT bool_or(pg_terminate_backend(pid)) FROM pg_stat_activity"
+                        " WHERE wait_event_type = 'Lock' AND datname = current_database()"
+                    )
+                with pytest.raises(StoreUnavailable, match="does not answer"):
+                    await amend
+            await other.close()
+            assert await contents(postgres_url) == before
+            assert await submit(store) == [3]
+
+    run(main())
+
+
+def _planned(locked: list[Locked]) -> Changes:
+    return Changes(events=[(item.execution.id, "[]") for item in locked])
+
+
+def test_a_server_that_restarts_is_unavailable_for_a_while_and_then_works_again() -> None:
+    async def recovered(store: Store) -> int:
+        """How many times a verb said that the store was unavailable before it worked."""
+        for failures in range(20):
+            try:
+                await submit(store)
+                return failures
+            except StoreUnavailable:
+                continue
+        raise AssertionError("the store did not come back")
+
+    async def main(server: TemporaryPostgres) -> None:
+        async with opened(server.url()) as store:
+            await submit(store)
+            # Several connections in the pool, so that several are broken.
+            await asyncio.gather(*(store.execution(1) for _ in range(5)))
+            for mode in ("immediate", "fast"):
+                server.halt(mode)  # type: ignore[arg-type]
+                with pytest.raises(StoreUnavailable):
+                    await submit(store)
+                with pytest.raises(StoreUnavailable):
+                    await store.execution(1)
+                server.start()
+                assert await recovered(store) <= 5
+            assert await raw(server.url(), "SELECT count(*) FROM executions") == [(3,)]
+
+    with TemporaryPostgres(durable=False) as server:
+        run(main(server))

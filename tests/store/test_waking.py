@@ -1,0 +1,281 @@
+"""Waking and the clock: hints that work may be ready, from this process and from others."""
+
+import asyncio
+import subprocess
+import sys
+import time
+
+import pytest
+
+from holdfast.store import Store, postgres
+from running import eventually, run
+from store_scenario import ENVIRONMENT, NOW, opened, raw, submit
+
+# Far longer than any hint takes; a wait that lasts this long has missed its hint.
+LONG_SECONDS = 30.0
+
+SUBMIT_AND_ANNOUNCE = """
+import asyncio, sys
+from store_scenario import opened, submit
+
+async def main():
+    async with opened(sys.argv[1]) as store:
+        await submit(store)
+        store.announce_work()
+
+asyncio.run(main())
+"""
+
+LISTENERS = "SELECT pid FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND datname = current_database()"
+
+
+async def waiting(store: Store, ticket: int) -> asyncio.Task[bool]:
+    """A task that waits, and has begun to; whether it was woken is its result."""
+
+    async def wait() -> bool:
+        started = time.monotonic()
+        await store.wait_for_work(ticket, LONG_SECONDS)
+        return time.monotonic() - started < LONG_SECONDS
+
+    task = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    return task
+
+
+async def listening(url: str) -> int:
+    """The process id of the connection that hears NOTIFY, once there is one."""
+
+    async def found() -> int | None:
+        rows = await raw(url, LISTENERS)
+        return rows[0][0] if rows else None
+
+    pid = await eventually(found)
+    assert pid is not None
+    return pid
+
+
+async def quiet_ticket(store: Store) -> int:
+    """A ticket taken after the stir of opening: a listener that has just begun hints once by itself."""
+    await store.wait_for_work(store.work_ticket(), 0.0)
+    if isinstance(store, postgres.PostgresStore):
+        await listening(store.url)
+        before = -1
+        while before != (before := store.work_ticket()):
+            await store.now()
+            await asyncio.sleep(0.05)
+    return store.work_ticket()
+
+
+def test_an_announcement_wakes_every_waiter_of_the_process(store_url: str) -> None:
+    async def main() -> None:
+        async with opened(store_url) as store:
+            ticket = await quiet_ticket(store)
+            waiters = [await waiting(store, ticket) for _ in range(3)]
+            store.announce_work()
+            assert await asyncio.gather(*waiters) == [True] * 3
+
+    run(main())
+
+
+def test_work_announced_between_ticket_and_wait_is_not_slept_through(store_url: str) -> None:
+    async def main() -> None:
+        async with opened(store_url) as store:
+            ticket = await quiet_ticket(store)
+            store.announce_work()
+            assert await (await waiting(store, ticket))
+
+    run(main())
+
+
+def test_a_wait_without_a_hint_ends_at_its_time(store_url: str) -> None:
+    async def main() -> None:
+        async with opened(store_url) as store:
+            ticket = await quiet_ticket(store)
+            await store.wait_for_work(ticket, 0.05)
+            assert store.work_ticket() == ticket
+
+    run(main())
+
+
+def test_another_store_on_the_same_database_wakes_the_waiter(store_url: str) -> None:
+    async def main() -> None:
+        async with opened(store_url) as here, opened(store_url) as there:
+            task = await waiting(here, await quiet_ticket(here))
+            await submit(there)
+            there.announce_work()
+            assert await task
+
+    run(main())
+
+
+def test_another_process_wakes_the_waiter_even_if_it_ends_at_once(store_url: str) -> None:
+    async def main() -> None:
+        async with opened(store_url) as store:
+            task = await waiting(store, await quiet_ticket(store))
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", SUBMIT_AND_ANNOUNCE, store_url, env=ENVIRONMENT, stderr=subprocess.PIPE
+            )
+            _, complaint = await process.communicate()
+            assert (process.returncode, complaint) == (0, b"")
+            assert await task
+
+    run(main())
+
+
+def test_a_sqlite_waiter_is_not_woken_by_its_own_commits(sqlite_url: str) -> None:
+    async def main() -> None:
+        async with opened(sqlite_url) as store:
+            ticket = await quiet_ticket(store)
+            await submit(store)
+            await store.wait_for_work(ticket, 0.1)
+            assert store.work_ticket() == ticket
+
+    run(main())
+
+
+def test_many_announcements_are_few_notifications(postgres_url: str) -> None:
+    async def main() -> None:
+        async with opened(postgres_url) as here, opened(postgres_url) as there:
+            ticket = await quiet_ticket(here)
+            for _ in range(100):
+                there.announce_work()
+            await eventually(lambda: here.work_ticket() > ticket)
+            assert here.work_ticket() - ticket < 10
+
+    run(main())
+
+
+def test_announcements_that_come_during_a_notification_are_sent_after_it(postgres_url: str) -> None:
+    async def main() -> None:
+        async with opened(postgres_url) as here, opened(postgres_url) as there:
+            ticket = await quiet_ticket(here)
+            there.announce_work()
+            await eventually(lambda: here.work_ticket() > ticket)
+            ticket = here.work_ticket()
+            there.announce_work()
+            await asyncio.sleep(0)
+            there.announce_work()
+            await eventually(lambda: here.work_ticket() > ticket)
+
+    run(main())
+
+
+def test_a_listener_whose_connection_is_killed_listens_again(postgres_url: str) -> None:
+    async def main() -> None:
+        async with opened(postgres_url) as here, opened(postgres_url) as there:
+            await here.wait_for_work(here.work_ticket(), 0.0)
+            first = await listening(postgres_url)
+            await raw(postgres_url, f"SELECT pg_terminate_backend({first})")
+
+            async def another() -> bool:
+                return await raw(postgres_url, LISTENERS) not in ([], [(first,)])
+
+            await eventually(another)
+            task = await waiting(here, await quiet_ticket(here))
+            there.announce_work()
+            assert await task
+
+    run(main())
+
+
+def test_a_listener_that_cannot_connect_tries_until_it_can(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "LISTEN_RETRY_SECONDS", 0.01)
+
+    async def main() -> None:
+        async with opened(postgres_url) as store:
+            assert isinstance(store, postgres.PostgresStore)
+            real, store.url = store.url, "postgresql://nobody@/nothing?host=/nowhere&port=1"
+            await store.wait_for_work(store.work_ticket(), 0.05)
+            assert await raw(postgres_url, LISTENERS) == []
+            store.url = real
+            await listening(postgres_url)
+
+    run(main())
+
+
+def test_a_closed_store_does_not_listen(postgres_url: str) -> None:
+    async def main() -> None:
+        async with opened(postgres_url) as store:
+            await quiet_ticket(store)
+        await store.wait_for_work(store.work_ticket(), 0.05)
+
+        async def silent() -> bool:
+            return await raw(postgres_url, LISTENERS) == []
+
+        await eventually(silent)
+
+    run(main())
+
+
+def test_an_announcement_that_cannot_be_sent_is_no_error(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with opened(postgres_url) as store:
+            assert isinstance(store, postgres.PostgresStore)
+            await raw(
+                postgres_url,
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()",
+            )
+            store.announce_work()
+            assert store._notifier is not None
+            await store._notifier
+
+    run(main())
+
+
+# the clock
+
+
+def test_an_injected_clock_is_the_stores_clock(store_url: str) -> None:
+    async def main() -> None:
+        async with opened(store_url, clock=lambda: NOW) as store:
+            assert await store.now() == NOW
+
+    run(main())
+
+
+def test_sqlite_has_the_clock_of_its_machine(sqlite_url: str) -> None:
+    async def main() -> None:
+        async with opened(sqlite_url) as store:
+            before = time.time()
+            assert before <= await store.now() <= time.time()
+
+    run(main())
+
+
+def test_postgresql_has_the_clock_of_its_server_whatever_the_local_one_says(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def server_now() -> float:
+        ((now,),) = await raw(postgres_url, "SELECT extract(epoch FROM clock_timestamp())::float8")
+        return float(now)
+
+    async def main() -> None:
+        async with opened(postgres_url) as store:
+            monkeypatch.setattr(time, "time", lambda: 0.0)
+            before = await server_now()
+            first, second = await store.now(), await store.now()
+            after = await server_now()
+            # The offset is measured to half a round trip, and PostgreSQL's clock may be slewed meanwhile.
+            assert before - 1 < first <= second < after + 1
+
+    run(main())
+
+
+def test_the_clock_is_compared_with_the_servers_again_and_again(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with opened(postgres_url) as store:
+            assert isinstance(store, postgres.PostgresStore)
+            await store.now()
+            store._clock_offset += 1_000.0
+            wrong = await store.now()
+            monkeypatch.setattr(postgres, "CLOCK_SYNC_SECONDS", -1.0)
+            assert await store.now() < wrong - 900.0
+
+    run(main())

@@ -1,0 +1,207 @@
+"""The Python API: what it refuses, and what it gives."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import (
+    Context,
+    ErrorRule,
+    ExecutionStatus,
+    Holdfast,
+    HoldfastError,
+    IdempotencyConflict,
+    Retry,
+    RetryRefused,
+    TransientError,
+    UnknownName,
+)
+from running import run
+
+ENDS_SOON = 30.0
+
+
+async def noop(ctx: Context) -> None: ...
+
+
+def test_every_public_name_is_there_and_documented() -> None:
+    for name in holdfast.__all__:
+        assert getattr(holdfast, name) is not None
+
+
+@pytest.mark.parametrize(
+    "define",
+    [
+        lambda hf: Holdfast("mysql://host/db"),
+        lambda hf: Holdfast("sqlite://"),
+        lambda hf: Holdfast(retention="soon"),
+        lambda hf: hf.pipeline("empty", []),
+        lambda hf: hf.pipeline("bad name!", [noop]),
+        lambda hf: hf.pipeline("twice", [noop, noop]),
+        lambda hf: hf.pipeline("no function", ["noop"]),
+        lambda hf: hf.pipeline("job", [hf.step(retry={"max_attempts": 0})(noop)]),
+        lambda hf: hf.pipeline("job", [hf.step(retry={"tries": 3})(noop)]),
+        lambda hf: hf.pipeline("job", [hf.step(retry=Retry(retry_when="1 +"))(noop)]),
+        lambda hf: hf.pipeline("job", [hf.step(timeout=0)(noop)]),
+        lambda hf: hf.pipeline("job", [hf.step(timeout="soon")(noop)]),
+        lambda hf: hf.pipeline("job", [hf.step(lane="express")(noop)]),
+        lambda hf: hf.pipeline("job", [hf.step(priority=10)(noop)]),
+        lambda hf: hf.pipeline("job", [hf.step(max_crashes=0)(noop)]),
+        lambda hf: hf.pipeline("job", [hf.step(name="no spaces")(noop)]),
+        lambda hf: (hf.pipeline("job", [noop]), hf.pipeline("job", [hf.step(retry=2)(noop)])),
+    ],
+)
+def test_a_wrong_definition_is_refused_with_what_is_allowed(sqlite_url: str, define: Any) -> None:
+    with pytest.raises(HoldfastError) as refused:
+        define(Holdfast(sqlite_url))
+    assert str(refused.value)
+
+
+def test_a_step_can_still_be_called_as_the_function_it_is() -> None:
+    hf = Holdfast("sqlite:///unused.db")
+
+    @hf.step(retry=3)
+    def double(ctx: Any) -> int:
+        return int(ctx) * 2
+
+    assert double(4) == 8
+    assert double.name == "double"
+
+
+def test_defining_the_same_pipeline_again_changes_nothing(sqlite_url: str) -> None:
+    hf = Holdfast(sqlite_url)
+    assert hf.pipeline("job", [noop]) == hf.pipeline("job", [noop])
+
+
+def test_it_connects_by_itself_and_again_in_another_event_loop(store_url: str) -> None:
+    hf = Holdfast(store_url)
+    hf.pipeline("job", [noop])
+
+    async def submit() -> int:
+        try:
+            return (await hf.submit("job")).id
+        finally:
+            await hf.close()
+
+    assert asyncio.run(submit()) < asyncio.run(submit())
+
+
+def test_using_it_from_two_tasks_at_once_connects_once(store_url: str) -> None:
+    hf = Holdfast(store_url)
+    hf.pipeline("job", [noop])
+
+    async def scenario() -> None:
+        executions = await asyncio.gather(*(hf.submit("job", i) for i in range(20)))
+        assert len({execution.id for execution in executions}) == 20
+        engines = await asyncio.gather(hf.engine(), hf.engine())
+        assert engines[0] is engines[1]
+        await hf.close()
+        await hf.close()
+
+    run(scenario())
+
+
+def test_submits_are_idempotent_by_key_and_conflicts_are_told(store_url: str) -> None:
+    hf = Holdfast(store_url)
+    hf.pipeline("job", [noop])
+
+    async def scenario() -> None:
+        async with hf:
+            first = await hf.submit("job", {"a": 1, "b": 2}, idempotency_key="k")
+            again = await hf.submit("job", {"b": 2, "a": 1}, idempotency_key="k")
+            assert (first.created, again.created) == (True, False)
+            assert first.id == again.id
+            with pytest.raises(IdempotencyConflict, match="another workload"):
+                await hf.submit("job", {"a": 2}, idempotency_key="k")
+            with pytest.raises(UnknownName, match="no pipeline 'nothing'"):
+                await hf.submit("nothing")
+            with pytest.raises(UnknownName, match="no execution 999"):
+                await hf.status(999)
+
+    run(scenario())
+
+
+def test_waiting_is_bounded_and_says_where_the_execution_stands(sqlite_url: str) -> None:
+    hf = Holdfast(sqlite_url)
+    hf.pipeline("job", [noop])
+
+    async def scenario() -> None:
+        async with hf:
+            execution = await hf.submit("job", delay="1h")
+            with pytest.raises(TimeoutError, match="Waiting to run noop"):
+                await execution.wait(0.01)
+            assert (await execution.status()).execution.status is ExecutionStatus.RUNNING
+
+    run(scenario())
+
+
+def test_retry_cancel_and_lists_through_the_api(store_url: str) -> None:
+    hf = Holdfast(store_url)
+    working = [False]
+
+    @hf.step(errors=[ErrorRule("not_ready", message="come back later")])
+    async def fetch(ctx: Context) -> str:
+        if not working[0]:
+            raise RuntimeError("Come back later")
+        return "there"
+
+    hf.pipeline("fetch", [fetch])
+
+    async def scenario() -> None:
+        async with hf, hf.working():
+            execution = await hf.submit("fetch")
+            view = await execution.wait(ENDS_SOON)
+            assert view.execution.error is not None
+            assert view.execution.error.error_type == "not_ready"
+            dead = await hf.queue(status="dead")
+            assert [job.execution_id for job in dead.items] == [execution.id]
+            working[0] = True
+            await hf.retry(execution.id, by="ann")
+            assert (await execution.wait(ENDS_SOON)).outputs == {"fetch": "there"}
+            assert (await hf.queue(status="dead")).items == []
+            with pytest.raises(RetryRefused) as refused:
+                await hf.retry(execution.id)
+            assert refused.value.code == "not_failed"
+            assert not await hf.cancel(execution.id)
+            listed = await hf.executions(status="completed", path="fetch")
+            assert [item.id for item in listed.items] == [execution.id]
+
+    run(scenario())
+
+
+def test_a_history_of_many_pages_is_given_whole(sqlite_url: str) -> None:
+    hf = Holdfast(sqlite_url)
+
+    @hf.step(retry=Retry(delays=[0], max_attempts=400))
+    async def stubborn(ctx: Context) -> None:
+        if not ctx.is_last_attempt:
+            raise TransientError("again")
+
+    hf.pipeline("stubborn", [stubborn])
+
+    async def scenario() -> None:
+        async with hf, hf.working():
+            execution = await hf.submit("stubborn")
+            view = await execution.wait(ENDS_SOON)
+            events = await execution.events()
+        assert len(events) == 2 + 399 * 3 + 1 + 3
+        assert view.execution.retry_count == 399
+        assert len(view.execution.retry_history) == 10
+
+    run(scenario())
+
+
+def test_a_worker_needs_something_to_work_on(sqlite_url: str) -> None:
+    async def scenario() -> None:
+        async with Holdfast(sqlite_url) as hf:
+            with pytest.raises(UnknownName, match="nothing to work on"):
+                await hf.worker()
+            hf.pipeline("job", [noop])
+            with pytest.raises(HoldfastError, match="concurrency of at least 1"):
+                await hf.worker(concurrency=0)
+
+    run(scenario())

@@ -1,0 +1,91 @@
+"""Who may import whom. The rule is the architecture; a change of it is a change of this table."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "holdfast"
+
+ALLOWED: dict[str, set[str]] = {
+    "core": set(),
+    "playbook": {"core"},
+    "store": {"core"},
+    "engine": {"core", "playbook", "store"},
+    "worker": {"core"},
+    "app": {"core", "playbook", "store", "engine", "worker"},
+    "bench": {"core", "playbook", "store", "engine", "worker", "app", "holdfast"},
+    "cli": {"core", "playbook", "store", "engine", "worker", "app", "bench", "holdfast"},
+}
+# The one door between a worker and the engine.
+EXCEPTIONS = {"worker/connection.py": {"core", "engine", "store"}}
+# The public names, and the command's entry: they belong to no part.
+OUTSIDE = {"__init__.py", "__main__.py"}
+
+CORE_STANDARD_LIBRARY_BANNED = {
+    "asyncio", "os", "pathlib", "random", "secrets", "socket", "subprocess", "threading", "time",
+}  # fmt: skip
+
+
+def source_files() -> list[Path]:
+    return sorted(path for path in SOURCE.rglob("*.py") if path.relative_to(SOURCE).as_posix() not in OUTSIDE)
+
+
+def part_of(path: Path) -> str:
+    first = path.relative_to(SOURCE).parts[0]
+    return first.removesuffix(".py")
+
+
+def imports_of(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import"
+            found.add(node.module or "")
+            if node.module == "holdfast":
+                found.update(f"holdfast.{alias.name}" for alias in node.names)
+    return found
+
+
+def our_parts(imports: set[str]) -> set[str]:
+    parts = set()
+    for name in imports:
+        head, *rest = name.split(".")
+        if head == "holdfast":
+            known = rest and rest[0] in ALLOWED
+            parts.add(rest[0] if known else "holdfast")
+    return parts
+
+
+@pytest.mark.parametrize("path", source_files(), ids=lambda path: path.relative_to(SOURCE).as_posix())
+def test_a_file_imports_only_what_its_part_may(path: Path) -> None:
+    part = part_of(path)
+    assert part in ALLOWED, f"{part} is a new part: give it a row in the table"
+    allowed = EXCEPTIONS.get(path.relative_to(SOURCE).as_posix(), ALLOWED[part])
+    forbidden = our_parts(imports_of(path)) - allowed - {part}
+    assert not forbidden, f"{path.name} may not import {', '.join(sorted(forbidden))}"
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in source_files() if part_of(path) == "core"], ids=lambda path: path.name
+)
+def test_the_core_has_no_clock_no_randomness_and_no_io(path: Path) -> None:
+    heads = {name.split(".")[0] for name in imports_of(path)}
+    assert not heads & CORE_STANDARD_LIBRARY_BANNED
+
+
+def test_no_file_is_named_for_nothing() -> None:
+    vague = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
+    assert not [path for path in source_files() if path.stem in vague]
+
+
+@pytest.mark.parametrize("path", source_files(), ids=lambda path: path.relative_to(SOURCE).as_posix())
+def test_a_file_opens_with_its_story_and_ends_before_it_bores(path: Path) -> None:
+    text = path.read_text()
+    if text.strip():
+        assert ast.get_docstring(ast.parse(text)), f"{path.name} does not say what lives in it"
+    assert len(text.splitlines()) <= 600, f"{path.name} is long: a second concept is hiding inside"
