@@ -19,12 +19,11 @@ import msgspec
 from holdfast.core.model import ClaimGroup, ExecutionStatus, JobState, Lane, LeaseRef, Mode
 from holdfast.store import Store, store_from_url
 from holdfast.store.interface import (
-    AdvancedExecution,
     ChangedJob,
     Changes,
     Claimed,
     ClaimRequest,
-    CompletedJob,
+    CompletedStage,
     Locked,
     NewExecution,
 )
@@ -148,14 +147,23 @@ async def change_job(store: Store, job_id: int, change: Callable[[JobState], Cha
     await store.amend_jobs([job_id], plan, NOW)
 
 
+def completed_stage(
+    leased: Claimed,
+    *,
+    output: str = '"done"',
+    status: ExecutionStatus = ExecutionStatus.RUNNING,
+    events: str = '[{"type":"action_completed","step":"first","attempt":1}]',
+) -> CompletedStage:
+    """What a plan says of an attempt that has done its stage."""
+    return CompletedStage(leased.id, leased.execution_id, "hash", output, status, leased.step, events)
+
+
 async def complete(store: Store, leased: Claimed, *, output: str = '"done"', now: float = NOW) -> None:
     """Settle an attempt as the only step of its execution."""
 
     def plan(locked: list[Locked]) -> Changes:
         return Changes(
-            completed=[CompletedJob(leased.id, leased.fence, "hash", output)],
-            advanced=[AdvancedExecution(leased.execution_id, ExecutionStatus.COMPLETED, leased.step)],
-            events=[(leased.execution_id, '[{"type":"action_completed","step":"first","attempt":1}]')],
+            completed=[completed_stage(leased, output=output, status=ExecutionStatus.COMPLETED)],
         )
 
     await store.amend_jobs([leased.id], plan, now)

@@ -189,9 +189,9 @@ def test_the_message_is_always_there_and_can_be_stored(exc: BaseException, messa
     assert failure_from_exception(exc).message == message
 
 
-def raised(exc: Exception) -> Exception:
+def raised(exc: Exception, *, cause: Exception | None = None) -> Exception:
     try:
-        raise exc
+        raise exc from cause
     except Exception as caught:
         return caught
 
@@ -209,7 +209,7 @@ def test_a_trace_that_cannot_be_formatted_is_left_out(monkeypatch: pytest.Monkey
     def refuse(exc: BaseException) -> list[str]:
         raise RecursionError
 
-    monkeypatch.setattr("traceback.format_exception", refuse)
+    monkeypatch.setattr("traceback.format_exception_only", refuse)
     assert failure_from_exception(RuntimeError("x")).stack_trace == ""
 
 
@@ -367,3 +367,47 @@ def test_every_failure_is_classified_and_can_be_stored(reported: Failure) -> Non
 def test_any_message_can_be_carried(text: str) -> None:
     failure = failure_from_exception(RuntimeError(text))
     assert msgspec.json.decode(msgspec.json.encode(failure), type=Failure) == failure
+
+
+def test_a_trace_tells_the_causes_first_as_python_does() -> None:
+    error = raised(ValueError("second"), cause=raised(KeyError("first")))
+    trace = failure_from_exception(error).stack_trace
+    first, between, second = (trace.index(words) for words in ("KeyError: 'first'", "direct cause", "second"))
+    assert first < between < second
+
+
+def test_a_trace_tells_what_was_being_handled_unless_it_was_suppressed() -> None:
+    def handling(*, suppress: bool) -> BaseException:
+        try:
+            try:
+                raise KeyError("first")
+            except KeyError:
+                if suppress:
+                    raise ValueError("second") from None
+                raise ValueError("second")  # noqa: B904 - the implicit context is the point
+        except ValueError as caught:
+            return caught
+
+    assert (
+        "During handling of the above exception"
+        in failure_from_exception(handling(suppress=False)).stack_trace
+    )
+    assert "first" not in failure_from_exception(handling(suppress=True)).stack_trace
+
+
+def test_a_trace_of_a_group_tells_its_members() -> None:
+    error = raised(ExceptionGroup("several", [ValueError("one"), KeyError("two")]))
+    trace = failure_from_exception(error).stack_trace
+    assert "ValueError: one" in trace and "KeyError: 'two'" in trace
+
+
+def test_errors_that_cause_each_other_for_ever_end_somewhere() -> None:
+    first, second = raised(ValueError("first")), raised(KeyError("second"))
+    first.__cause__, second.__cause__ = second, first
+    trace = failure_from_exception(first).stack_trace
+    assert trace.endswith("ValueError: first\n")
+    assert trace.count("direct cause") <= 10
+
+
+def test_an_error_that_was_never_raised_has_a_trace_of_one_line() -> None:
+    assert failure_from_exception(ValueError("calm")).stack_trace == "ValueError: calm\n"

@@ -28,7 +28,7 @@ class Refusing:
 
         def refusing(locked: Any) -> Changes:
             changes: Changes = plan(locked)
-            written = {item.id for item in changes.completed} | {item.job.id for item in changes.jobs}
+            written = {item.job_id for item in changes.completed} | {item.job.id for item in changes.jobs}
             if self._poison in written:
                 raise self._error
             return changes

@@ -12,10 +12,9 @@ from holdfast.core.errors import StoreUnavailable
 from holdfast.core.model import DeadReason, ExecutionState, ExecutionStatus, JobState, JobStatus
 from holdfast.store import postgres
 from holdfast.store.interface import (
-    AdvancedExecution,
     ChangedJob,
     Changes,
-    CompletedJob,
+    CompletedStage,
     JobFilter,
     Locked,
     NewJob,
@@ -45,12 +44,13 @@ def everything(locked: list[Locked]) -> Changes:
     (done, advanced), (dead, failed) = locked
     died = replace(dead, status=JobStatus.DEAD, dead_reason=DeadReason.PERMANENT, settled_fence=dead.fence)
     return Changes(
-        completed=[CompletedJob(done.id, done.fence or "", "hash", '{"n":1}')],
+        completed=[
+            CompletedStage(done.id, advanced.id, "hash", '{"n":1}', ExecutionStatus.RUNNING, "first", STARTED)
+        ],
         jobs=[ChangedJob(replace(died, settled_hash="hash-2", clear='["first"]'), GROUP._replace(rank=9))],
-        advanced=[AdvancedExecution(advanced.id, ExecutionStatus.RUNNING, "first")],
         executions=[replace(failed, status=ExecutionStatus.FAILED, error=ERROR, retry_count=2)],
         new_jobs=[NewJob(advanced.id, "second", 1, GROUP._replace(handler="scan"), 4, NOW + 3, '["x"]')],
-        events=[(advanced.id, STARTED), (failed.id, STARTED)],
+        events=[(failed.id, STARTED)],
     )
 
 

@@ -8,14 +8,11 @@ import apsw
 import pytest
 
 from holdfast.core import transitions
-from holdfast.core.model import ExecutionStatus
 from holdfast.store import Store
 from holdfast.store.interface import (
-    AdvancedExecution,
     Beat,
     ChangedJob,
     Changes,
-    CompletedJob,
     ExecutionFilter,
     JobFilter,
     Locked,
@@ -30,6 +27,7 @@ from store_scenario import (
     change_job,
     claim,
     complete,
+    completed_stage,
     keyed,
     new,
     opened,
@@ -159,9 +157,10 @@ def test_completing_on_postgresql_finds_each_job_by_its_primary_key(postgres_url
             )
             await raw(postgres_url, "ANALYZE")
             ids = list(range(1, size + 1))
-            columns = (ids, ["1-t"] * size, ["hash"] * size, ["null"] * size, NOW)
+            texts = [["hash"], ["null"], ["completed"], ["first"], ["[]"]]
+            columns = (ids, ids, *(text * size for text in texts), NOW)
             connection = await raw_connection(postgres_url)
-            found = await explained(connection, load_queries("postgresql")["complete_jobs"], *columns)
+            found = await explained(connection, load_queries("postgresql")["complete_stages"], *columns)
             await connection.close()
             (scan,) = [node for node in found if _is_of_jobs(node) and "Scan" in node["Node Type"]]
             assert scan["Index Name"] == "jobs_pkey" and rows_touched(scan) == size
@@ -214,10 +213,9 @@ async def use_every_verb(store: Store) -> None:
     await store.peek_jobs([1])
 
     def plan(locked: list[Locked]) -> Changes:
-        (_, advanced), (_, erred) = locked
+        erred = locked[1].execution
         return Changes(
-            completed=[CompletedJob(done.id, done.fence, "hash", "1")],
-            advanced=[AdvancedExecution(advanced.id, ExecutionStatus.RUNNING, "first")],
+            completed=[completed_stage(done)],
             new_jobs=[NewJob(erred.id, "second", 1, GROUP, 3, NOW)],
             events=[(erred.id, "[]")],
         )

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 
+import asyncpg
 import pytest
 
 from holdfast.bench.postgres import TemporaryPostgres
@@ -130,3 +131,31 @@ def test_a_server_that_restarts_is_unavailable_for_a_while_and_then_works_again(
 
     with TemporaryPostgres(durable=False) as server:
         run(main(server))
+
+
+def test_a_value_that_cannot_be_sent_is_no_outage(postgres_url: str) -> None:
+    """Told as an outage it would be tried again for ever."""
+
+    async def main() -> None:
+        async with opened(postgres_url) as store:
+            with pytest.raises(asyncpg.DataError, match="out of int64 range"):
+                await store.peek_jobs([2**70])
+
+    run(main())
+
+
+def test_a_user_who_may_not_create_schemas_can_use_one_that_is_there(postgres_url: str) -> None:
+    async def main() -> None:
+        role = "clerk_" + postgres_url.partition("/test_")[2][:8]
+        async with opened(postgres_url):
+            pass
+        await raw(postgres_url, f"CREATE ROLE {role} LOGIN")
+        await raw(postgres_url, f"GRANT ALL ON SCHEMA holdfast TO {role}")
+        await raw(postgres_url, f"GRANT ALL ON ALL TABLES IN SCHEMA holdfast TO {role}")
+        await raw(postgres_url, f"GRANT ALL ON ALL SEQUENCES IN SCHEMA holdfast TO {role}")
+        async with opened(postgres_url.replace("postgres@", f"{role}@")) as store:
+            assert len(await submit(store, new())) == 1
+        await raw(postgres_url, f"DROP OWNED BY {role}")
+        await raw(postgres_url, f"DROP ROLE {role}")
+
+    run(main())

@@ -20,7 +20,6 @@ from holdfast.store.interface import (
     ChangedJob,
     Changes,
     Claimed,
-    CompletedJob,
     ExecutionFilter,
     JobFilter,
     Locked,
@@ -34,6 +33,7 @@ from store_scenario import (
     PATH,
     claim,
     complete,
+    completed_stage,
     keyed,
     lease_of,
     new,
@@ -122,7 +122,7 @@ def test_outputs_of_later_rounds_come_later(store_url: str) -> None:
         (leased,) = await claim(store)
 
         def plan(locked: list[Locked]) -> Changes:
-            return Changes(completed=[CompletedJob(leased.id, leased.fence, "hash", output)])
+            return Changes(completed=[completed_stage(leased, output=output)])
 
         await store.amend_jobs([leased.id], plan, NOW)
 

@@ -552,3 +552,24 @@ def test_events_name_the_worker_that_ran_the_attempt(sqlite_url: str) -> None:
             assert started.data == {"attempt": 1, "is_retry": False, "worker": 'machine "7"'}
 
     run(scenario())
+
+
+def test_a_trace_begins_at_the_handler_and_not_in_the_engine(sqlite_url: str) -> None:
+    hf = Holdfast(sqlite_url)
+
+    @hf.step
+    async def breaks(ctx: Context) -> None:
+        raise RuntimeError("oops")
+
+    hf.pipeline("breaks", [breaks])
+
+    async def scenario() -> None:
+        async with hf, hf.working():
+            execution = await hf.submit("breaks")
+            await execution.wait(ENDS_SOON)
+            [error] = [e for e in await execution.events() if e.type is EventType.ACTION_ERROR]
+        trace = error.data["stack_trace"]
+        assert "attempt.py" not in trace
+        assert "in breaks" in trace and 'raise RuntimeError("oops")' in trace
+
+    run(scenario())

@@ -47,6 +47,11 @@ from holdfast.core.masking import clean_message, clean_trace
 from holdfast.core.retry import parse_retry_after
 
 STORED_TRACE_CHARS = 500
+TRACE_FRAMES_MAX = 100
+CHAINED_ERRORS_MAX = 10
+
+_CAUSED = "\nThe above exception was the direct cause of the following exception:\n\n"
+_DURING = "\nDuring handling of the above exception, another exception occurred:\n\n"
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -257,10 +262,27 @@ def _message_of(exc: BaseException, name: str) -> str:
 
 def _trace_of(exc: BaseException) -> str:
     try:
-        text = "".join(traceback.format_exception(exc))
+        text = "".join(_trace_lines(exc, CHAINED_ERRORS_MAX))
     except Exception:
         return ""
     return clean_trace(text)
+
+
+def _trace_lines(exc: BaseException, errors_left: int) -> list[str]:
+    """As Python prints it, but without the markers under each line: they are found by parsing the line,
+    which makes a trace fifty times as dear, and failures come in thousands."""
+    if isinstance(exc, BaseExceptionGroup):
+        return traceback.format_exception(exc)
+    lines: list[str] = []
+    earlier = exc.__cause__ or (None if exc.__suppress_context__ else exc.__context__)
+    if earlier is not None and errors_left:
+        lines += _trace_lines(earlier, errors_left - 1)
+        lines.append(_CAUSED if exc.__cause__ else _DURING)
+    if exc.__traceback__ is not None:
+        frames = traceback.walk_tb(exc.__traceback__)
+        lines.append("Traceback (most recent call last):\n")
+        lines += traceback.StackSummary.extract(frames, limit=-TRACE_FRAMES_MAX).format()
+    return lines + traceback.format_exception_only(exc)
 
 
 # ── from a failure to what is kept ───────────────────────────────────────────────────────────────

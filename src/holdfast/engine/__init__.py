@@ -206,20 +206,22 @@ class Engine:
         return await self.store.alone_ready(request, now)
 
     async def _leased(self, claimed: list[Claimed]) -> list[Leased]:
-        needed: dict[int, tuple[str, ...]] = {}
+        # Looked up once per step and call, not once per job.
+        steps: dict[tuple[int, str], tuple[float, tuple[str, ...]]] = {}
         for row in claimed:
-            definition = await self._definitions.load(row.definition_id)
-            if before := plan.steps_before(definition, row.step):
-                needed[row.id] = before
+            if (row.definition_id, row.step) not in steps:
+                definition = await self._definitions.load(row.definition_id)
+                timeout = definition.step(row.step).timeout_seconds
+                steps[row.definition_id, row.step] = (timeout, plan.steps_before(definition, row.step))
         outputs: dict[int, dict[str, str]] = {}
-        if needed:
-            executions = sorted({row.execution_id for row in claimed if row.id in needed})
-            for item in await self.store.outputs(executions):
+        executions = {row.execution_id for row in claimed if steps[row.definition_id, row.step][1]}
+        if executions:
+            for item in await self.store.outputs(sorted(executions)):
                 outputs.setdefault(item.execution_id, {})[item.step] = item.output
         leased = []
         for row in claimed:
-            step = self._definitions[row.definition_id].step(row.step)
-            known = outputs.get(row.execution_id, {})
+            timeout, before = steps[row.definition_id, row.step]
+            known = outputs.get(row.execution_id, _NO_OUTPUTS)
             leased.append(
                 Leased(
                     queue_id=row.id,
@@ -235,9 +237,9 @@ class Engine:
                     max_attempts=row.max_attempts,
                     lane=row.lane,
                     lease_until=row.lease_until,
-                    timeout_seconds=step.timeout_seconds,
+                    timeout_seconds=timeout,
                     workload=row.workload,
-                    outputs={name: known[name] for name in needed.get(row.id, ())},
+                    outputs={name: known[name] for name in before} if before else _NO_OUTPUTS,
                     clear=tuple(msgspec.json.decode(row.clear)) if row.clear else (),
                     alone=row.leased_alone,
                 )
@@ -443,6 +445,7 @@ class Engine:
         return Page(items, str(items[-1].queue_id) if len(items) == size else None)
 
 
+_NO_OUTPUTS: dict[str, str] = {}
 _QUEUE_FILTERS: dict[str, type[StrEnum]] = {"status": JobStatus, "lane": Lane, "dead_reason": DeadReason}
 
 

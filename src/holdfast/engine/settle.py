@@ -35,10 +35,9 @@ from holdfast.engine.events import completed, event, pack
 from holdfast.playbook import plan
 from holdfast.playbook.definition import Definition, Step
 from holdfast.store.interface import (
-    AdvancedExecution,
     ChangedJob,
     Changes,
-    CompletedJob,
+    CompletedStage,
     Locked,
     NewJob,
 )
@@ -123,12 +122,18 @@ class SettlePlan:
         self, item: Succeeded, job: JobState, execution: ExecutionState, definition: Definition
     ) -> JobState:
         done = transitions.complete(job, outcome_hash=item.outcome_hash)
-        self._changes.completed.append(CompletedJob(job.id, item.fence, item.outcome_hash, item.result))
         following = plan.step_after(definition, job.step)
-        status = ExecutionStatus.COMPLETED if following is None else ExecutionStatus.RUNNING
-        self._changes.advanced.append(AdvancedExecution(execution.id, status, job.step))
-        body = completed(job.step, job.attempts, following.name if following else None)
-        self._changes.events.append((execution.id, body))
+        self._changes.completed.append(
+            CompletedStage(
+                job_id=job.id,
+                execution_id=execution.id,
+                outcome_hash=item.outcome_hash,
+                output=item.result,
+                status=ExecutionStatus.COMPLETED if following is None else ExecutionStatus.RUNNING,
+                stage=job.step,
+                events=completed(job.step, job.attempts, following.name if following else None),
+            )
+        )
         if following is not None:
             self._changes.new_jobs.append(new_job(following, execution, job.round, self._now))
         return done

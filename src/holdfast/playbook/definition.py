@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -82,6 +82,7 @@ class Definition:
     path: str
     steps: tuple[Step, ...]
     errors: tuple[ErrorRule, ...] = ()
+    _positions: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.path, str) or not _PATH.fullmatch(self.path):
@@ -92,6 +93,7 @@ class Definition:
         if not self.steps:
             raise DefinitionInvalid(f"Pipeline {self.path} has no steps.", guidance="Give it at least one.")
         names = [step.name for step in self.steps]
+        object.__setattr__(self, "_positions", {name: place for place, name in enumerate(names)})
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise DefinitionInvalid(
@@ -100,9 +102,12 @@ class Definition:
             )
 
     def step(self, name: str) -> Step:
-        for step in self.steps:
-            if step.name == name:
-                return step
+        return self.steps[self.position(name)]
+
+    def position(self, name: str) -> int:
+        place = self._positions.get(name)
+        if place is not None:
+            return place
         known = ", ".join(step.name for step in self.steps)
         raise UnknownStep(f"Pipeline {self.path} has no step {name!r}.", guidance=f"Its steps are: {known}.")
 

@@ -11,21 +11,17 @@ def first_step(definition: Definition) -> Step:
 
 def step_after(definition: Definition, name: str) -> Step | None:
     """The step that starts when `name` has completed; None where it was the last."""
-    following = _index(definition, name) + 1
+    following = definition.position(name) + 1
     return definition.steps[following] if following < len(definition.steps) else None
 
 
 def steps_before(definition: Definition, name: str) -> tuple[str, ...]:
     """The steps whose outputs `name` may read, and which a resume at `name` keeps."""
-    return tuple(step.name for step in definition.steps[: _index(definition, name)])
+    return tuple(step.name for step in definition.steps[: definition.position(name)])
 
 
 def steps_between(definition: Definition, start: str, end: str) -> tuple[str, ...]:
     """From `start` to `end`, both included: what a retry from `start` clears when `end` had failed."""
     return tuple(
-        step.name for step in definition.steps[_index(definition, start) : _index(definition, end) + 1]
+        step.name for step in definition.steps[definition.position(start) : definition.position(end) + 1]
     )
-
-
-def _index(definition: Definition, name: str) -> int:
-    return definition.steps.index(definition.step(name))

@@ -129,21 +129,17 @@ class Output(NamedTuple):
     output: str
 
 
-class CompletedJob(NamedTuple):
-    """The hot case, kept slim: `job` is done, nothing else of it changed."""
+class CompletedStage(NamedTuple):
+    """The hot case, kept slim: a job is done, its execution one stage further, and this is what the log
+    says of it. Written by one statement."""
 
-    id: int
-    fence: str
+    job_id: int
+    execution_id: int
     outcome_hash: str
     output: str
-
-
-class AdvancedExecution(NamedTuple):
-    """The hot case of an execution: a stage was completed."""
-
-    id: int
     status: ExecutionStatus
-    last_completed_stage: str
+    stage: str
+    events: str
 
 
 class ChangedJob(NamedTuple):
@@ -156,9 +152,8 @@ class ChangedJob(NamedTuple):
 class Changes(msgspec.Struct):
     """What a plan wants written, at one moment, in one transaction."""
 
-    completed: list[CompletedJob] = []
+    completed: list[CompletedStage] = []
     jobs: list[ChangedJob] = []
-    advanced: list[AdvancedExecution] = []
     executions: list[ExecutionState] = []
     new_jobs: list[NewJob] = []
     events: list[tuple[int, str]] = []

@@ -303,12 +303,10 @@ class PostgresStore:
         }
         groups = await self._group_ids(db, wanted)
         if changes.completed:
-            await db.execute(self._sql["complete_jobs"], *_columns(changes.completed, width=4), now)
+            await db.execute(self._sql["complete_stages"], *_columns(changes.completed, width=7), now)
         if changes.jobs:
             columns = _columns((rows.changed_job_columns(item, groups) for item in changes.jobs), width=12)
             await db.execute(self._sql["update_jobs"], *columns, now)
-        if changes.advanced:
-            await db.execute(self._sql["advance_executions"], *_columns(changes.advanced, width=3), now)
         if changes.executions:
             columns = _columns(map(rows.changed_execution_columns, changes.executions), width=10)
             await db.execute(self._sql["update_executions"], *columns, now)

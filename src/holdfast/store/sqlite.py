@@ -310,9 +310,11 @@ class SqliteStore:
         def many(query: str, bindings: Iterable[tuple[Any, ...]]) -> None:
             db.executemany(self._sql[query], bindings)
 
-        many("complete_job", ((*item, now) for item in changes.completed))
+        done = changes.completed
+        many("complete_job", ((s.job_id, s.outcome_hash, s.output, now) for s in done))
+        many("advance_execution", ((s.execution_id, s.status, s.stage, now) for s in done))
+        many("insert_event", ((s.execution_id, s.events, now) for s in done))
         many("update_job", ((*rows.changed_job_columns(item, groups), now) for item in changes.jobs))
-        many("advance_execution", ((*item, now) for item in changes.advanced))
         many("update_execution", ((*rows.changed_execution_columns(e), now) for e in changes.executions))
         many("insert_job", ((*rows.new_job_columns(job, groups), now) for job in changes.new_jobs))
         many("insert_event", ((execution_id, body, now) for execution_id, body in changes.events))

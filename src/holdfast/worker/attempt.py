@@ -77,14 +77,14 @@ class Attempt:
                     await begun
         except TimeoutError as error:
             expired = limit is not None and limit.expired()
-            failure = _timed_out(job) if expired else failure_from_exception(error, now=time.time())
+            failure = _timed_out(job) if expired else _failure(error)
             return Ending(Failed(failure, self._cleared), self.thread)
         except asyncio.CancelledError as error:
             if asyncio.current_task().cancelling():  # type: ignore[union-attr]
                 raise  # meant for this worker, not the handler's own affair
-            return Ending(Failed(failure_from_exception(error, now=time.time()), self._cleared))
+            return Ending(Failed(_failure(error), self._cleared))
         except (Exception, SystemExit) as error:
-            return Ending(Failed(failure_from_exception(error, now=time.time()), self._cleared))
+            return Ending(Failed(_failure(error), self._cleared))
         if begun.result is None:
             return Ending(Completed())
         try:
@@ -159,6 +159,14 @@ class _Begun:
                     self._waits_for = self._coroutine.send(answer)
         except StopIteration as end:
             self.result = end.value
+
+
+def _failure(error: BaseException) -> Failure:
+    """The error as the handler's author sees it: without the frames of this file that led to the handler."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    return failure_from_exception(error.with_traceback(trace), now=time.time())
 
 
 def _timed_out(job: Leased) -> Failure:

@@ -170,14 +170,26 @@ SELECT id, execution_id, step, element, round, status, attempts, max_attempts,
     settled_fence, settled_hash, clear, leased_alone, worker_id
 FROM holdfast.jobs WHERE execution_id = ANY ($1::bigint[]) ORDER BY execution_id, id FOR UPDATE;
 
--- name: complete_jobs
+-- name: complete_stages
 -- By id alone: the rows are locked and their fences checked. A status condition here would let the
 -- planner walk the index of leased rows for each of them.
-UPDATE holdfast.jobs j
-SET status = 'done', fence = NULL, lease_until = NULL, settled_fence = x.fence, settled_hash = x.hash,
-    output = x.output, finished_at = $5
-FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) AS x (id, fence, hash, output)
-WHERE j.id = x.id;
+WITH x AS MATERIALIZED (
+    SELECT * FROM unnest(
+        $1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[]
+    ) WITH ORDINALITY AS x (job_id, execution_id, hash, output, status, stage, events, position)
+), job AS (
+    UPDATE holdfast.jobs j
+    SET status = 'done', fence = NULL, lease_until = NULL, settled_fence = j.fence, settled_hash = x.hash,
+        output = x.output, finished_at = $8::float8
+    FROM x WHERE j.id = x.job_id
+), execution AS (
+    UPDATE holdfast.executions e
+    SET status = x.status, last_completed_stage = x.stage, error = NULL,
+        finished_at = CASE WHEN x.status = 'running' THEN NULL ELSE $8::float8 END
+    FROM x WHERE e.id = x.execution_id
+)
+INSERT INTO holdfast.events (execution_id, at, body)
+SELECT execution_id, $8::float8, events FROM x ORDER BY position;
 
 -- name: update_jobs
 UPDATE holdfast.jobs j
@@ -195,13 +207,6 @@ FROM unnest(
     settled_hash, clear, claim_group
 )
 WHERE j.id = x.id;
-
--- name: advance_executions
-UPDATE holdfast.executions e
-SET status = x.status, last_completed_stage = x.stage, error = NULL,
-    finished_at = CASE WHEN x.status = 'running' THEN NULL ELSE $4::float8 END
-FROM unnest($1::bigint[], $2::text[], $3::text[]) AS x (id, status, stage)
-WHERE e.id = x.id;
 
 -- name: update_executions
 UPDATE holdfast.executions e

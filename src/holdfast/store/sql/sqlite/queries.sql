@@ -101,8 +101,8 @@ FROM jobs WHERE execution_id IN (SELECT value FROM json_each(?1)) ORDER BY execu
 
 -- name: complete_job
 UPDATE jobs
-SET status = 'done', fence = NULL, lease_until = NULL, settled_fence = ?2, settled_hash = ?3, output = ?4,
-    finished_at = ?5
+SET status = 'done', fence = NULL, lease_until = NULL, settled_fence = fence, settled_hash = ?2, output = ?3,
+    finished_at = ?4
 WHERE id = ?1;
 
 -- name: update_job
