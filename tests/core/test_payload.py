@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -162,3 +163,12 @@ def test_a_name_is_a_short_printable_text() -> None:
     ]:
         with pytest.raises(PayloadInvalid, match=f"The idempotency key .*{problem}"):
             check_name(name, what="idempotency key")
+
+
+def test_nan_is_found_inside_records_too() -> None:
+    @dataclass
+    class Reading:
+        value: float
+
+    with pytest.raises(PayloadInvalid, match=r"nan at \$\.readings\[0\]\.value"):
+        encode_payload({"readings": [Reading(math.nan)]}, what="workload")

@@ -74,9 +74,13 @@ async def test_a_different_outcome_of_a_settled_attempt_is_stale(s: Scenario) ->
     first, second = await s.lease()
     await s.report(completed(first, "1"), failed(second, "connection reset"))
     acks = await s.report(
-        completed(first, "2"), failed(first), failed(second, "connection refused"), completed(second)
+        completed(first, "2"),
+        failed(first),
+        failed(second, "connection refused"),
+        failed(second, "connection reset", status_code=503),
+        completed(second),
     )
-    assert codes(acks) == ["stale_lease"] * 4
+    assert codes(acks) == ["stale_lease"] * 5
     assert await s.state(done) == "done 1/3"
     assert await s.state(broken) == "retry 1/3"
     assert "abandon the attempt" in acks[0].message

@@ -105,6 +105,12 @@ def test_a_path_that_is_no_path_is_refused(path: Any) -> None:
     assert "200 characters at most" in refusal.value.guidance
 
 
+@pytest.mark.parametrize("operation", ["two words", "a" * 51, "a\0", "é"], ids=ascii)
+def test_an_operation_that_is_no_word_is_refused(operation: str) -> None:
+    with pytest.raises(DefinitionInvalid, match="Operation .* of step a is not allowed"):
+        stage("a", operation=operation)
+
+
 def test_a_pipeline_without_steps_is_refused() -> None:
     with pytest.raises(DefinitionInvalid, match="Pipeline p has no steps"):
         Definition(path="p", steps=())

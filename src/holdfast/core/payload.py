@@ -29,7 +29,6 @@ Member = TypeVar("Member", bound=StrEnum)
 _SORTED = msgspec.json.Encoder(order="sorted")
 _SYNTAX = msgspec.json.Decoder(msgspec.Raw)  # checks without building the value
 _BETWEEN_BRACKETS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[^\[\]{}"]+')
-_INNERMOST = re.compile(r"\[\]|\{\}")
 
 
 def encode_payload(value: object, *, what: str, bytes_max: int = PAYLOAD_BYTES_MAX_DEFAULT) -> str:
@@ -44,7 +43,7 @@ def encode_payload(value: object, *, what: str, bytes_max: int = PAYLOAD_BYTES_M
     text = encoded.decode()
     _check(text, len(encoded), what, bytes_max)
     if "null" in text:
-        for path, leaf in _leaves(value):
+        for path, leaf in _leaves(msgspec.to_builtins(value)):
             if isinstance(leaf, float) and not math.isfinite(leaf):
                 raise PayloadInvalid(
                     f"The {what} holds {leaf} at {path}, which JSON cannot carry.",
@@ -92,12 +91,12 @@ def _check(text: str, size: int, what: str, bytes_max: int) -> None:
 def _is_deeper(text: str, depth_max: int) -> bool:
     if text.count("[") + text.count("{") <= depth_max:
         return False
-    brackets = _BETWEEN_BRACKETS.sub("", text)
-    for _ in range(depth_max):
-        brackets = _INNERMOST.sub("", brackets)
-        if not brackets:
-            return False
-    return True
+    depth = 0
+    for bracket in _BETWEEN_BRACKETS.sub("", text):
+        depth += 1 if bracket in "[{" else -1
+        if depth > depth_max:
+            return True
+    return False
 
 
 def decode_payload(text: str) -> Any:

@@ -47,7 +47,6 @@ from holdfast.core.payload import (
 )
 from holdfast.core.retry import parse_duration
 from holdfast.engine.checks import (
-    PAGE_ROWS_MAX,
     check_request,
     checked_lease_seconds,
     is_id,
@@ -86,6 +85,7 @@ LEASE_SECONDS_DEFAULT = 60.0
 LEASE_JOBS_MAX = 1_000
 SWEEP_JOBS = 500
 ALONE_ASKED_SECONDS = 1.0
+EXECUTION_JOBS_MAX = 100_000
 
 
 def _jitter_draw() -> float:
@@ -336,7 +336,8 @@ class Engine:
 
     async def prune(self, older_than_seconds: float, limit: int = 500) -> int:
         """Delete executions that ended so long ago, with their history and their idempotency keys."""
-        return await self.store.prune(await self.store.now() - older_than_seconds, limit)
+        age = parse_duration(older_than_seconds, field="older_than_seconds")
+        return await self.store.prune(await self.store.now() - age, limit)
 
     # what people do
 
@@ -386,7 +387,7 @@ class Engine:
     async def view(self, execution_id: int) -> ExecutionView:
         check_request(execution_id)
         execution = await self.store.execution(execution_id)
-        jobs = await self.store.jobs(JobFilter(execution_id=execution_id, limit=PAGE_ROWS_MAX))
+        jobs = await self.store.jobs(JobFilter(execution_id=execution_id, limit=EXECUTION_JOBS_MAX))
         if execution is None or not jobs:  # it may have been pruned between the two
             raise unknown_execution(execution_id)
         current = jobs[-1]

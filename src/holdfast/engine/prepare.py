@@ -82,7 +82,7 @@ class Preparation:
         return Erred(
             queue_id=report.queue_id,
             fence=report.fence,
-            outcome_hash=hash_of("failed", failure.message, failure.exception, failure.error_type or ""),
+            outcome_hash=hash_of("failed", msgspec.json.encode(failure).decode()),
             failure=failure,
             verdict=verdict,
             draw=self._draw(),

@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.model import ExecutionRow, JobRow, Lane, Leased, Mode
+from holdfast.core.failures import StoredError
+from holdfast.core.model import ExecutionRow, ExecutionStatus, JobRow, Lane, Leased, Mode
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +46,19 @@ class ExecutionView(msgspec.Struct, frozen=True, kw_only=True):
     stage: str | None
     jobs: tuple[JobRow, ...]
     outputs: dict[str, Any]
+
+    @property
+    def id(self) -> int:
+        return self.execution.id
+
+    @property
+    def status(self) -> ExecutionStatus:
+        return self.execution.status
+
+    @property
+    def error(self) -> StoredError | None:
+        """The last error, in plain words and in full; None once the execution has got over it."""
+        return self.execution.error
 
 
 class Page(msgspec.Struct, frozen=True):

@@ -24,6 +24,7 @@ STEP_TIMEOUT_SECONDS_DEFAULT = 3600.0
 PRIORITY_DEFAULT = 5
 _OPERATION_PRIORITY = {"request": 4, "download": 6}
 _STEP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
+_OPERATION = re.compile(r"[A-Za-z0-9_-]{0,50}")
 _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}")
 
 
@@ -54,6 +55,11 @@ class Step:
         object.__setattr__(self, "timeout_seconds", timeout_seconds)
         if timeout_seconds <= 0:
             raise DefinitionInvalid(f"The timeout of step {self.name} must be longer than 0 seconds.")
+        if not _OPERATION.fullmatch(self.operation):
+            raise DefinitionInvalid(
+                f"Operation {self.operation!r} of step {self.name} is not allowed.",
+                guidance="Use letters, digits, '_' and '-'; 50 characters at most.",
+            )
         if self.priority is not None and self.priority not in range(10):
             raise DefinitionInvalid(
                 f"Priority {self.priority!r} of step {self.name} is not allowed.",
