@@ -28,11 +28,12 @@ from holdfast.core.model import (
     JobRow,
     Leased,
     LeaseRef,
+    LeaseResult,
     Report,
 )
 from holdfast.core.replay import replay
 from holdfast.core.retry import RetryPolicy
-from holdfast.engine import Engine, LeaseResult, Submission
+from holdfast.engine import Engine, Submission
 from holdfast.engine.manual_retry import RetryRequest
 from holdfast.playbook.definition import Definition, Step
 from holdfast.store import Store, store_from_url

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from holdfast import (
     Holdfast,
     HoldfastError,
     IdempotencyConflict,
+    InvalidInput,
     Retry,
     RetryRefused,
     TransientError,
@@ -26,6 +28,25 @@ ENDS_SOON = 30.0
 
 
 async def noop(ctx: Context) -> None: ...
+
+
+def no_argument() -> None: ...
+
+
+def two_arguments(ctx: Context, other: int) -> None: ...
+
+
+def generates(ctx: Context) -> Any:
+    yield 1
+
+
+async def generates_async(ctx: Context) -> Any:
+    yield 1
+
+
+class Called:
+    def __call__(self, ctx: Context) -> int:
+        return 1
 
 
 def test_every_public_name_is_there_and_documented() -> None:
@@ -59,6 +80,77 @@ def test_a_wrong_definition_is_refused_with_what_is_allowed(sqlite_url: str, def
     with pytest.raises(HoldfastError) as refused:
         define(Holdfast(sqlite_url))
     assert str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("define", "problem"),
+    [
+        (lambda hf: Holdfast(5), "a text, not a int"),
+        (lambda hf: Holdfast(payload_bytes_max=0), "payload_bytes_max must be a whole number from 1, not 0"),
+        (lambda hf: Holdfast(payload_bytes_max="1"), "payload_bytes_max .* not '1'"),
+        (lambda hf: hf.step(4), "Step 4 must be a function, not 4"),
+        (lambda hf: hf.step(hf.step(noop)), "has no name of its own"),
+        (lambda hf: hf.step(name="a")(hf.step(noop)), "Step a must be a function"),
+        (lambda hf: hf.step(functools.partial(two_arguments, other=1)), "has no name of its own"),
+        (lambda hf: hf.pipeline("p", [Called()]), "has no name of its own"),
+        (lambda hf: hf.step(name="")(noop), "name of a step must be a text, not ''"),
+        (lambda hf: hf.step(name=5)(noop), "name of a step must be a text, not 5"),
+        (lambda hf: hf.step(clear=5)(noop), "clear of step noop must be a function, not 5"),
+        (lambda hf: hf.step(clear=no_argument)(noop), "clear of step noop is called with one argument"),
+        (lambda hf: hf.step(no_argument), "Step no_argument is called with one argument, the context"),
+        (lambda hf: hf.pipeline("p", [two_arguments]), "is called with one argument, the context"),
+        (lambda hf: hf.step(generates), "Step generates is a generator"),
+        (lambda hf: hf.step(generates_async), "Step generates_async is a generator"),
+        (lambda hf: hf.pipeline("p", [hf.step(operation=5)(noop)]), "Operation 5 of step noop"),
+        (lambda hf: hf.pipeline("p", [hf.step(priority=True)(noop)]), "Priority True of step noop"),
+        (lambda hf: hf.pipeline("p", [hf.step(errors=5)(noop)]), "errors of step noop must be a list"),
+        (lambda hf: hf.pipeline("p", [hf.step(errors=["x"])(noop)]), "errors of step noop: .*'x'"),
+        (lambda hf: hf.pipeline("p", [noop], errors={"status": 5}), "errors of pipeline p must be a list"),
+        (lambda hf: hf.pipeline("p", noop), "steps of pipeline p must be a list"),
+        (lambda hf: hf.pipeline("p", hf.step(noop)), "steps of pipeline p must be a list"),
+        (lambda hf: hf.pipeline("p", "noop"), "steps of pipeline p must be a list, not 'noop'"),
+        (lambda hf: hf.pipeline("p", None), "steps of pipeline p must be a list"),
+    ],
+)
+def test_what_is_wrong_is_named(sqlite_url: str, define: Any, problem: str) -> None:
+    with pytest.raises(HoldfastError, match=problem):
+        define(Holdfast(sqlite_url))
+
+
+def test_callables_of_every_kind_are_steps_once_they_have_a_name(sqlite_url: str) -> None:
+    hf = Holdfast(sqlite_url)
+    rule = {"error_type": "not_ready", "status": 404}
+    named = [hf.step(name="called", errors=[rule])(Called()), hf.step(name="builtin")(dict)]
+    partial = hf.step(name="partial")(functools.partial(two_arguments, other=1))
+    definition = hf.pipeline("p", [*named, partial])
+    assert [step.name for step in definition.steps] == ["called", "builtin", "partial"]
+    assert definition.steps[0].errors == (ErrorRule("not_ready", status=404),)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"lanes": "bulk"}, "lanes of a worker must be a list, not 'bulk'"),
+        ({"lanes": []}, "lanes of a worker must be a list"),
+        ({"lanes": ["express"]}, "'express' is not a lane"),
+        ({"concurrency": True}, "concurrency of at least 1, not True"),
+        ({"concurrency": "2"}, "concurrency of at least 1, not '2'"),
+        ({"lease_seconds": 0}, "lease_seconds must be longer than 0"),
+        ({"lease_seconds": "soon"}, "lease_seconds cannot be 'soon'"),
+        ({"poll_seconds": -1}, "poll_seconds cannot be -1"),
+        ({"worker_id": "a\0"}, "worker id .* cannot be printed"),
+    ],
+    ids=repr,
+)
+def test_a_wrong_option_of_a_worker_is_refused(sqlite_url: str, options: Any, problem: str) -> None:
+    async def scenario() -> None:
+        async with Holdfast(sqlite_url) as hf:
+            hf.pipeline("job", [noop])
+            with pytest.raises(InvalidInput, match=problem):
+                await hf.worker(**options)
+            assert await hf.worker(lanes=["manual"], lease_seconds="30s", poll_seconds="500ms")
+
+    run(scenario())
 
 
 def test_a_step_can_still_be_called_as_the_function_it_is() -> None:
@@ -121,6 +213,15 @@ def test_submits_are_idempotent_by_key_and_conflicts_are_told(store_url: str) ->
                 await hf.submit("nothing")
             with pytest.raises(UnknownName, match="no execution 999"):
                 await hf.status(999)
+            assert repr(first) == f"Execution(id={first.id}, created=True)"
+            for wrong in ("abc", {"a": 1}, 5):
+                with pytest.raises(InvalidInput, match="workloads of submit_many") as refused:
+                    await hf.submit_many("job", wrong)  # type: ignore[arg-type]
+                assert "Give a list of workloads" in refused.value.guidance
+        async with Holdfast(store_url) as empty:
+            with pytest.raises(UnknownName, match="no pipeline 'job'") as unknown:
+                await empty.submit("job")
+            assert unknown.value.guidance == "Define it with hf.pipeline() in this program."
 
     run(scenario())
 
@@ -133,7 +234,9 @@ def test_waiting_is_bounded_and_says_where_the_execution_stands(sqlite_url: str)
         async with hf:
             execution = await hf.submit("job", delay="1h")
             with pytest.raises(TimeoutError, match="Waiting to run noop"):
-                await execution.wait(0.01)
+                await execution.wait("10ms")
+            with pytest.raises(InvalidInput, match="within cannot be 'soon'"):
+                await execution.wait("soon")
             assert (await execution.status()).execution.status is ExecutionStatus.RUNNING
 
     run(scenario())
@@ -203,5 +306,19 @@ def test_a_worker_needs_something_to_work_on(sqlite_url: str) -> None:
             hf.pipeline("job", [noop])
             with pytest.raises(HoldfastError, match="concurrency of at least 1"):
                 await hf.worker(concurrency=0)
+
+    run(scenario())
+
+
+def test_an_inner_block_does_not_close_what_an_outer_one_uses(store_url: str) -> None:
+    hf = Holdfast(store_url)
+    hf.pipeline("job", [noop])
+
+    async def scenario() -> None:
+        async with hf, hf.working():
+            async with hf:
+                pass
+            view = await (await hf.submit("job")).wait(ENDS_SOON)
+            assert view.status is ExecutionStatus.COMPLETED
 
     run(scenario())

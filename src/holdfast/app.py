@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
+import logging
 import os
 import secrets
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, overload
 
 import msgspec
 
 from holdfast.core.error_rules import ErrorRule
-from holdfast.core.errors import DefinitionInvalid, UnknownPipeline
+from holdfast.core.errors import DefinitionInvalid, InvalidInput, StoreUrlInvalid, UnknownPipeline
 from holdfast.core.model import Event, ExecutionStatus, Lane, Mode
-from holdfast.core.payload import PAYLOAD_BYTES_MAX_DEFAULT, member
-from holdfast.core.retry import RetryPolicy, parse_duration
+from holdfast.core.payload import PAYLOAD_BYTES_MAX_DEFAULT, check_name, member
+from holdfast.core.retry import RetryPolicy, checked_seconds, parse_duration
 from holdfast.engine import Engine, ExecutionView, Page, Submission
 from holdfast.engine.manual_retry import RetryRequest
 from holdfast.engine.sweeper import Sweeper
@@ -33,10 +35,14 @@ from holdfast.worker.attempt import Function, Handler
 from holdfast.worker.connection import DirectConnection
 from holdfast.worker.loop import CONCURRENCY_DEFAULT, LEASE_SECONDS_DEFAULT, POLL_SECONDS_DEFAULT, Worker
 
+log = logging.getLogger("holdfast")
+
 URL_DEFAULT = "sqlite:///holdfast.db"
 WAIT_POLL_SECONDS = 0.5
+EXIT_DROPPED = 1
 
 RetryLike: TypeAlias = RetryPolicy | bool | int | dict[str, Any] | None
+ErrorRules: TypeAlias = Sequence[ErrorRule | Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +58,17 @@ class StepFunction:
     operation: str = ""
     priority: int | None = None
     max_crashes: int = 3
-    errors: Sequence[ErrorRule] = ()
+    errors: ErrorRules = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise DefinitionInvalid(
+                f"The name of a step must be a text, not {self.name!r}.",
+                guidance="Leave name= out to use the function's own name.",
+            )
+        _check_function(self.function, f"Step {self.name}")
+        if self.clear is not None:
+            _check_function(self.clear, f"clear of step {self.name}")
 
     def __call__(self, context: Any) -> Any:
         return self.function(context)
@@ -67,7 +83,7 @@ class StepFunction:
             lane=None if self.lane is None else member(Lane, self.lane, f"lane of step {self.name}"),
             operation=self.operation,
             priority=self.priority,
-            errors=tuple(self.errors),
+            errors=_error_rules(self.errors, f"step {self.name}"),
         )
 
 
@@ -78,7 +94,10 @@ class Execution(msgspec.Struct, frozen=True):
     created: bool
     _app: Any
 
-    async def wait(self, within: float | None = None) -> ExecutionView:
+    def __repr__(self) -> str:
+        return f"Execution(id={self.id}, created={self.created})"
+
+    async def wait(self, within: float | str | None = None) -> ExecutionView:
         """The execution once it has ended; TimeoutError where that takes longer than `within` seconds."""
         view: ExecutionView = await self._app.wait(self.id, within)
         return view
@@ -102,6 +121,13 @@ class Holdfast:
         payload_bytes_max: int = PAYLOAD_BYTES_MAX_DEFAULT,
         retention: float | str | None = None,
     ) -> None:
+        if not isinstance(url, str):
+            raise StoreUrlInvalid(
+                f"The address of a database is a text, not a {type(url).__name__}.",
+                guidance=f"For example {URL_DEFAULT}.",
+            )
+        if not _is_count(payload_bytes_max):
+            raise InvalidInput(f"payload_bytes_max must be a whole number from 1, not {payload_bytes_max!r}.")
         store_from_url(url)  # a wrong address is refused here, not at the first use
         self.url = url
         self._payload_bytes_max = payload_bytes_max
@@ -111,6 +137,7 @@ class Holdfast:
         self._engine: Engine | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening = asyncio.Lock()
+        self._entered = 0
 
     # defining
 
@@ -129,7 +156,7 @@ class Holdfast:
         operation: str = "",
         priority: int | None = None,
         max_crashes: int = 3,
-        errors: Sequence[ErrorRule] = (),
+        errors: ErrorRules = (),
     ) -> Callable[[Function], StepFunction]: ...
 
     def step(
@@ -144,7 +171,7 @@ class Holdfast:
         operation: str = "",
         priority: int | None = None,
         max_crashes: int = 3,
-        errors: Sequence[ErrorRule] = (),
+        errors: ErrorRules = (),
     ) -> StepFunction | Callable[[Function], StepFunction]:
         """Make a function a step. `retry` takes a policy or a shorthand (True, 5, False); `clear` is
         called before the step runs again in a round started by hand."""
@@ -152,7 +179,7 @@ class Holdfast:
         def decorate(function: Function) -> StepFunction:
             return StepFunction(
                 function=function,
-                name=name or function.__name__,
+                name=_name_of(function) if name is None else name,
                 retry=retry,
                 timeout=timeout,
                 clear=clear,
@@ -171,15 +198,20 @@ class Holdfast:
         steps: Iterable[StepFunction | Function],
         *,
         retry: RetryLike = None,
-        errors: Sequence[ErrorRule] = (),
+        errors: ErrorRules = (),
     ) -> Definition:
         """Define a pipeline: its steps run one after the other. `retry` is the default of its steps."""
+        if callable(steps) or not _is_list(steps):
+            raise DefinitionInvalid(
+                f"The steps of pipeline {name} must be a list, not {steps!r}.",
+                guidance="Write hf.pipeline(name, [step]), even for a single one.",
+            )
         functions = [self._as_step(item) for item in steps]
         default = RetryPolicy.from_shorthand(retry)
         definition = Definition(
             path=name,
             steps=tuple(item.compiled(name, default) for item in functions),
-            errors=tuple(errors),
+            errors=_error_rules(errors, f"pipeline {name}"),
         )
         if name in self._pipelines and self._pipelines[name] != definition:
             raise DefinitionInvalid(
@@ -198,7 +230,7 @@ class Holdfast:
             raise DefinitionInvalid(
                 f"{item!r} is not a step.", guidance="Give functions, or functions decorated with @hf.step."
             )
-        return StepFunction(function=item, name=item.__name__)
+        return StepFunction(function=item, name=_name_of(item))
 
     # connecting
 
@@ -225,10 +257,13 @@ class Holdfast:
 
     async def __aenter__(self) -> Holdfast:
         await self.engine()
+        self._entered += 1
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.close()
+        self._entered -= 1
+        if not self._entered:  # an inner block must not close what an outer one still uses
+            await self.close()
 
     # submitting
 
@@ -263,6 +298,11 @@ class Holdfast:
         self, pipeline: str, workloads: Iterable[Any], *, lane: Lane | str = Lane.BULK
     ) -> list[Execution]:
         """Store many pieces of work in one transaction: all of them or none."""
+        if not _is_list(workloads):
+            raise InvalidInput(
+                f"The workloads of submit_many cannot be a {type(workloads).__name__}.",
+                guidance="Give a list of workloads; submit() takes a single one.",
+            )
         return await self._submit(
             [Submission(path=pipeline, workload=workload, lane=lane) for workload in workloads]  # type: ignore[arg-type]
         )
@@ -277,7 +317,8 @@ class Holdfast:
         return await (await self.engine()).view(execution_id)
 
     async def events(self, execution_id: int, *, after: str | None = None) -> list[Event]:
-        """The whole history in its order, or what came after the event with the id `after`."""
+        """The whole history in its order, or what came after the event with the id `after`; empty where
+        there is no such execution."""
         engine = await self.engine()
         events: list[Event] = []
         while True:
@@ -286,10 +327,11 @@ class Holdfast:
                 return events
             events += page
 
-    async def wait(self, execution_id: int, within: float | None = None) -> ExecutionView:
-        """The execution once it has ended; TimeoutError where that takes longer than `within` seconds."""
+    async def wait(self, execution_id: int, within: float | str | None = None) -> ExecutionView:
+        """The execution once it has ended; TimeoutError where that takes longer than `within`."""
+        seconds = None if within is None else parse_duration(within, field="within")
         engine = await self.engine()
-        deadline = None if within is None else time.monotonic() + within
+        deadline = None if seconds is None else time.monotonic() + seconds
         while True:
             ticket = engine.store.work_ticket()
             view = await engine.view(execution_id)
@@ -333,52 +375,123 @@ class Holdfast:
         *,
         worker_id: str | None = None,
         concurrency: int = CONCURRENCY_DEFAULT,
-        lease_seconds: float = LEASE_SECONDS_DEFAULT,
-        lanes: Sequence[Lane] = (Lane.MANUAL, Lane.BULK),
-        poll_seconds: float = POLL_SECONDS_DEFAULT,
+        lease_seconds: float | str = LEASE_SECONDS_DEFAULT,
+        lanes: Sequence[Lane | str] = (Lane.MANUAL, Lane.BULK),
+        poll_seconds: float | str = POLL_SECONDS_DEFAULT,
     ) -> Worker:
         """A worker for all pipelines of this program, to be run by `run()` and ended by `stop()`."""
         if not self._handlers:
             raise UnknownPipeline("There is nothing to work on.", guidance="Define a pipeline first.")
+        if worker_id is not None:
+            check_name(worker_id, what="worker id")
+        if not _is_count(concurrency):
+            raise InvalidInput(f"A worker needs a concurrency of at least 1, not {concurrency!r}.")
+        if not _is_list(lanes) or not lanes:
+            raise InvalidInput(
+                f"The lanes of a worker must be a list, not {lanes!r}.",
+                guidance=f"Allowed in it are: {', '.join(Lane)}.",
+            )
         return Worker(
             DirectConnection(await self.engine()),
             dict(self._handlers),
             worker_id=worker_id or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}",
             concurrency=concurrency,
-            lease_seconds=lease_seconds,
-            lanes=lanes,
-            poll_seconds=poll_seconds,
+            lease_seconds=checked_seconds(lease_seconds, "lease_seconds"),
+            lanes=tuple(dict.fromkeys(member(Lane, lane, "lane") for lane in lanes)),
+            poll_seconds=checked_seconds(poll_seconds, "poll_seconds"),
             payload_bytes_max=self._payload_bytes_max,
         )
 
     @contextlib.asynccontextmanager
-    async def working(self, **options: Any) -> Any:
-        """A worker and a sweeper in the background for as long as the block lasts."""
+    async def working(self, **options: Any) -> AsyncIterator[Worker]:
+        """A worker and a sweeper in the background for as long as the block lasts. A worker that fails
+        says so in the log at once, and raises its error at the end of the block."""
         worker = await self.worker(**options)
-        lease_seconds = options.get("lease_seconds", LEASE_SECONDS_DEFAULT)
+        lease_seconds = checked_seconds(options.get("lease_seconds", LEASE_SECONDS_DEFAULT), "lease_seconds")
         sweeper = Sweeper(await self.engine(), lease_seconds=lease_seconds, retention_seconds=self._retention)
-        tasks = [asyncio.create_task(worker.run()), asyncio.create_task(sweeper.run())]
+        working, sweeping = asyncio.create_task(worker.run()), asyncio.create_task(sweeper.run())
+        working.add_done_callback(_tell_failure)
         try:
             yield worker
         finally:
+            sweeping.cancel()
             worker.stop()
-            await tasks[0]
-            tasks[1].cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.wait([working, sweeping])
+        if not working.cancelled():
+            working.result()
 
     def run_worker(self, **options: Any) -> None:
-        """Run a worker in this process until SIGINT or SIGTERM; what it had leased and not begun is
-        given back."""
+        """Run a worker in this process until SIGINT or SIGTERM: it finishes what runs and gives back what
+        it had leased and not begun. A second signal ends it at once; what it held then runs again when
+        its leases have expired."""
 
-        async def main() -> None:
-            stop = asyncio.Event()
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, stop.set)
-            async with self, self.working(**options):
-                await stop.wait()
+        async def main() -> bool:
+            async with self, self.working(**options) as worker:
+                loop = asyncio.get_running_loop()
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    loop.add_signal_handler(number, worker.stop_or_drop)
+                log.info("Worker %s works on %s.", worker.worker_id, ", ".join(sorted(self._pipelines)))
+                await worker.ended.wait()
+            return worker.was_dropped
 
-        asyncio.run(main())
+        if asyncio.run(main()):
+            # Threads cannot be killed, and an ordinary exit would wait for them.
+            logging.shutdown()
+            os._exit(EXIT_DROPPED)
+
+
+def _tell_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.error("The worker has failed and works no more.", exc_info=task.exception())
+
+
+def _is_list(value: object) -> bool:
+    """Something to go through item by item; a text or a mapping is one thing, given by mistake."""
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _name_of(function: object) -> str:
+    name = getattr(function, "__name__", None)
+    if callable(function) and not isinstance(name, str):
+        raise DefinitionInvalid(f"{function!r} has no name of its own.", guidance="Give hf.step() a name=.")
+    return name or repr(function)
+
+
+def _check_function(function: object, what: str) -> None:
+    if isinstance(function, StepFunction) or not callable(function):
+        raise DefinitionInvalid(f"{what} must be a function, not {function!r}.")
+    call = getattr(function, "__call__", None)  # noqa: B004 - of an object that can be called
+    if any(inspect.isgeneratorfunction(it) or inspect.isasyncgenfunction(it) for it in (function, call)):
+        raise DefinitionInvalid(
+            f"{what} is a generator.", guidance="A step returns its result, it does not yield it."
+        )
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some builtins do not tell theirs
+        return
+    try:
+        signature.bind(object())
+    except TypeError as error:
+        raise DefinitionInvalid(
+            f"{what} is called with one argument, the context, and cannot be: {error}.",
+            guidance="Define it as def step(ctx): ..., and take everything else from ctx.workload.",
+        ) from None
+
+
+def _error_rules(rules: ErrorRules, of: str) -> tuple[ErrorRule, ...]:
+    if not _is_list(rules):
+        raise DefinitionInvalid(
+            f"errors of {of} must be a list of rules, not {rules!r}.",
+            guidance='For example errors=[ErrorRule("not_ready", status=404)].',
+        )
+    try:
+        return tuple(rule if isinstance(rule, ErrorRule) else ErrorRule.from_dict(rule) for rule in rules)
+    except DefinitionInvalid as error:
+        raise DefinitionInvalid(f"errors of {of}: {error}", guidance=error.guidance) from error
 
 
 def _handler_key(pipeline: str, step: str) -> str:

@@ -85,3 +85,22 @@ def test_a_worker_asked_to_stop_finishes_its_stage_and_ends_with_code_0(
             ]
 
     run(scenario(), 90)
+
+
+def test_a_second_signal_ends_a_worker_at_once(sqlite_url: str, tmp_path: Path) -> None:
+    hf = app(sqlite_url, tmp_path)
+    ran = tmp_path / "ran.txt"
+
+    async def scenario() -> None:
+        async with hf:
+            execution = await hf.submit("documents")
+            worker = start_worker(sqlite_url, tmp_path)
+            await eventually(lambda: ran.exists() and "embed" in ran.read_text(), 30)
+            os.kill(worker.pid, signal.SIGTERM)
+            with pytest.raises(subprocess.TimeoutExpired):
+                worker.wait(0.5)  # it waits for its stage, which does not end
+            os.kill(worker.pid, signal.SIGTERM)
+            assert worker.wait(20) == 1
+            assert (await execution.status()).stage == "embed"
+
+    run(scenario(), 90)

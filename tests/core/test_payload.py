@@ -3,8 +3,13 @@
 import json
 import math
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum, StrEnum
 from typing import Any
+from uuid import UUID
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -172,3 +177,62 @@ def test_nan_is_found_inside_records_too() -> None:
 
     with pytest.raises(PayloadInvalid, match=r"nan at \$\.readings\[0\]\.value"):
         encode_payload({"readings": [Reading(math.nan)]}, what="workload")
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+class Word(StrEnum):
+    KEY = "k"
+
+
+@dataclass
+class Order:
+    lines: Any
+
+
+class Record(msgspec.Struct):
+    lines: Any
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        ({1: 1, "1": 2}, r"key 1 at \$,"),
+        ({math.nan: 1}, r"key nan at \$,"),
+        ({"a": [0, {"b": {2.5: 1}}]}, r"key 2.5 at \$\.a\[1\]\.b,"),
+        (({date(2026, 1, 2): 1},), r"key datetime.date\(2026, 1, 2\) at \$\[0\],"),
+        ({Colour.RED: 1}, r"key <Colour.RED: 'red'> at \$,"),
+        ([Order({"x": Record({3: 1})})], r"key 3 at \$\[0\]\.lines\.x\.lines,"),
+        ({"a": {1, 2}}, r"a set at \$\.a,"),
+        (Order(frozenset("x")), r"a set at \$\.lines,"),
+    ],
+    ids=repr,
+)
+def test_keys_that_would_change_and_sets_are_refused_with_their_place(value: object, place: str) -> None:
+    with pytest.raises(PayloadInvalid, match=f"The output has .*{place}") as refusal:
+        encode_payload(value, what="output")
+    assert ("Use a sorted list." if "set" in place else "string keys") in refusal.value.guidance
+
+
+@pytest.mark.parametrize(
+    ("value", "back"),
+    [
+        (datetime(2026, 1, 2, 3, 4, 5), "2026-01-02T03:04:05"),
+        (datetime(2026, 1, 2, tzinfo=UTC), "2026-01-02T00:00:00Z"),
+        (date(2026, 1, 2), "2026-01-02"),
+        (timedelta(seconds=90), "PT90S"),
+        (UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+        (Decimal("1.20"), "1.20"),
+        (b"abc", "YWJj"),
+        ((1, (2,)), [1, [2]]),
+        (Colour.RED, "red"),
+        ({Word.KEY: Word.KEY}, {"k": "k"}),
+        ({"order": Order((1,))}, {"order": {"lines": [1]}}),
+        (Record(b"abc"), {"lines": "YWJj"}),
+    ],
+    ids=repr,
+)
+def test_other_data_comes_back_as_the_reference_says(value: object, back: object) -> None:
+    assert decode_payload(encode_payload(value, what="workload")) == back

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine_scenario import START, Scenario, on_both_stores, stage
-from holdfast.core.errors import InvalidInput
+from engine_scenario import START, Scenario, completed, on_both_stores, stage
+from holdfast.core.errors import InvalidInput, StoreUnavailable
 from holdfast.core.model import Lane
 
 
@@ -153,3 +153,21 @@ async def test_under_load_a_worker_is_told_now_and_then_that_a_job_waits_to_run_
     s.tick(5)
     told.append((await s.ask(1)).alone_ready)
     assert told == [True, False, True]
+
+
+@on_both_stores
+async def test_jobs_claimed_by_a_call_that_fails_are_given_back(s: Scenario) -> None:
+    await s.define(stage("a"), stage("b"))
+    id_ = await s.submit()
+    await s.report(completed(await s.lease_one()))
+    outputs = s.store.outputs
+
+    async def away(*_: Any) -> Any:
+        raise StoreUnavailable("away")
+
+    s.store.outputs = away  # type: ignore[method-assign]
+    with pytest.raises(StoreUnavailable):
+        await s.lease()
+    s.store.outputs = outputs  # type: ignore[method-assign]
+    assert await s.state(id_) == "queued 0/3"
+    assert (await s.lease_one()).attempt == 1

@@ -5,6 +5,7 @@ import pytest
 from engine_scenario import START, Scenario, on_both_stores, stage
 from holdfast.core.errors import InvalidInput, UnknownExecution
 from holdfast.core.model import EventType, ExecutionStatus, Lane
+from holdfast.engine import RetryRequest
 
 
 @on_both_stores
@@ -54,7 +55,22 @@ async def test_an_unknown_execution_has_no_view_and_no_events(s: Scenario) -> No
         with pytest.raises(UnknownExecution, match=f"no execution {id_}") as unknown:
             await s.engine.view(id_)
     assert "pruned" in unknown.value.guidance
-    assert await s.events(4711) == []
+    for id_ in (4711, 0, 2**70):
+        assert await s.engine.events(id_) == []
+        assert (await s.engine.queue(execution_id=id_)).items == []
+
+
+@on_both_stores
+async def test_an_id_that_is_no_number_is_refused_with_a_sentence(s: Scenario) -> None:
+    engine = s.engine
+    for wrong in ("1", None, 1.0, True):
+        for ask in (engine.view, engine.events, engine.cancel):
+            with pytest.raises(InvalidInput, match=f"is a whole number, not {wrong!r}"):
+                await ask(wrong)  # type: ignore[arg-type]
+        with pytest.raises(InvalidInput, match="is a whole number"):
+            await engine.retry(wrong, RetryRequest())  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="is a whole number, not 'x'"):
+        await engine.queue(execution_id="x")
 
 
 @on_both_stores
@@ -111,16 +127,18 @@ async def test_the_queue_comes_oldest_first_by_pages_and_filters(s: Scenario) ->
 
 @on_both_stores
 async def test_wrong_pages_are_refused(s: Scenario) -> None:
-    for limit in (0, -1, 1_001):
+    for limit in (0, -1, 1_001, "5", True, 2.0):
         for listing in (s.engine.executions, s.engine.queue):
-            with pytest.raises(InvalidInput, match=f"1 to 1000 rows, not {limit}"):
-                await listing(limit=limit)
+            with pytest.raises(InvalidInput, match=f"1 to 1000 rows, not {limit!r}"):
+                await listing(limit=limit)  # type: ignore[arg-type]
         with pytest.raises(InvalidInput, match="rows"):
-            await s.engine.events(1, limit=limit)
-    for cursor in ("", "x", "-1", "1.5", "9" * 30, str(2**63)):
+            await s.engine.events(1, limit=limit)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match=r"path .* cannot be printed"):
+        await s.engine.executions(path="a\0")
+    for cursor in (7, "", "x", "-1", "1.5", "9" * 30, str(2**63)):
         for listing in (s.engine.executions, s.engine.queue):
             with pytest.raises(InvalidInput, match="is not a cursor") as refusal:
-                await listing(cursor=cursor)
+                await listing(cursor=cursor)  # type: ignore[arg-type]
             assert "`next`" in refusal.value.guidance
     for field, kind in (("status", "status"), ("lane", "lane"), ("dead_reason", "dead reason")):
         with pytest.raises(InvalidInput, match=f"'odd' is not a {kind}"):
@@ -141,7 +159,9 @@ async def test_events_go_on_after_the_last_one_seen(s: Scenario) -> None:
         seen += page
         last = page[-1].id
     assert seen == everything
-    assert await s.engine.events(id_, after="nonsense") == everything
+    for wrong in ("nonsense", "", 7, "1." + "9" * 30):
+        with pytest.raises(InvalidInput, match="is not an event id"):
+            await s.engine.events(id_, after=wrong)  # type: ignore[arg-type]
     assert len({event.id for event in everything}) == len(everything) == 6
     assert everything[1].to_dict() == {
         "id": everything[1].id,

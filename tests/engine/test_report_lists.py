@@ -23,7 +23,7 @@ class Refusing:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def amend_jobs(self, ids: Any, plan: Any, now: float) -> None:
+    async def amend_jobs(self, ids: Any, plan: Any, now: float, **options: Any) -> None:
         self.transactions += 1
 
         def refusing(locked: Any) -> Changes:
@@ -33,7 +33,7 @@ class Refusing:
                 raise self._error
             return changes
 
-        await self._store.amend_jobs(ids, refusing, now)
+        await self._store.amend_jobs(ids, refusing, now, **options)
 
 
 @on_both_stores

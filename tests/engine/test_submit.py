@@ -26,7 +26,7 @@ async def count(s: Scenario) -> int:
 async def test_an_unknown_pipeline_is_refused_with_the_known_ones(s: Scenario) -> None:
     with pytest.raises(UnknownPipeline, match="no pipeline 'p'") as refusal:
         await s.submit()
-    assert refusal.value.guidance == "Known are: none."
+    assert refusal.value.guidance == "Define it with hf.pipeline() in this program."
     await s.define(stage("a"), path="zeta")
     await s.define(stage("a"), path="alpha")
     with pytest.raises(UnknownPipeline) as refusal:
@@ -103,10 +103,10 @@ async def test_a_delayed_start_waits_for_its_time(s: Scenario) -> None:
 async def test_the_same_key_is_the_same_execution_also_a_failed_one(s: Scenario) -> None:
     await s.define(stage("a", attempts=1))
     await s.define(stage("a"), path="other")
-    item = Submission(path="p", workload={"a": 1, "b": {2: 3}}, idempotency_key="order 1")
+    item = Submission(path="p", workload={"a": 1, "b": (2, 3)}, idempotency_key="order 1")
     [first] = await s.engine.submit([item])
     await s.fail(await s.lease_one())
-    same = Submission(path="p", workload={"b": {"2": 3}, "a": 1}, idempotency_key="order 1")
+    same = Submission(path="p", workload={"b": [2, 3], "a": 1}, idempotency_key="order 1")
     assert await s.engine.submit([same, item]) == [Submitted(first.id, False)] * 2
     assert (await s.execution(first.id)).status is ExecutionStatus.FAILED
     elsewhere = Submission(path="other", workload={"a": 2}, idempotency_key="order 1")

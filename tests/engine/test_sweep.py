@@ -1,7 +1,16 @@
 """Ends that nobody reports: leases that ran out, jobs that kill their workers, deadlines."""
 
+import asyncio
+
+import asyncpg
+
 from engine_scenario import START, Scenario, codes, completed, on_both_stores, ref, stage
-from holdfast.core.model import EventType, ExecutionStatus
+from holdfast.core.model import Completed, EventType, ExecutionStatus, Report
+from holdfast.core.retry import RetryPolicy
+from holdfast.engine import Engine, Submission
+from holdfast.playbook.definition import Definition, Step
+from holdfast.store import store_from_url
+from running import run
 
 
 @on_both_stores
@@ -182,3 +191,29 @@ async def test_a_deadline_reaches_a_job_in_every_live_state(s: Scenario) -> None
     s.tick(51)
     assert await s.engine.sweep() == 3
     assert [await s.state(id_) for id_ in ids] == ["cancelled 1/3", "cancelled 1/3", "cancelled 0/3"]
+
+
+def test_a_row_that_somebody_holds_locked_keeps_neither_sweeps_nor_reports_waiting(postgres_url: str) -> None:
+    async def main() -> None:
+        clock = [1000.0]
+        store = store_from_url(postgres_url, clock=lambda: clock[0])
+        await store.open()
+        engine = Engine(store)
+        step = Step(name="only", handler="job/only", retry=RetryPolicy(max_attempts=3))
+        await engine.register(Definition(path="job", steps=(step,)))
+        await engine.submit([Submission(path="job"), Submission(path="job")])
+        held, free = (await engine.lease("w", ["job/only"], 2, lease_seconds=10)).jobs
+        clock[0] += 11
+        connection = await asyncpg.connect(postgres_url)
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute("SELECT FROM holdfast.jobs WHERE id = $1 FOR UPDATE", held.queue_id)
+        assert await asyncio.wait_for(engine.sweep(), 30) == 1
+        acks = await asyncio.wait_for(engine.report([Report(free.queue_id, free.fence, Completed())]), 30)
+        assert acks[0].code == "stale_lease"
+        await transaction.rollback()
+        await connection.close()
+        assert await engine.sweep() == 1
+        await store.close()
+
+    run(main())

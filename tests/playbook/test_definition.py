@@ -88,8 +88,12 @@ def test_a_step_name_is_letters_digits_and_a_little_punctuation(name: str) -> No
         ("lane", "express", "Lane 'express' of step a is not allowed"),
         ("max_crashes", 0, "max_crashes of step a must be a whole number from 1"),
         ("max_crashes", 1.5, "max_crashes of step a"),
-        ("retry_when", "{{ 1 +", "not an expression"),
-        ("stop_when", "open(1)", "calls are not allowed"),
+        ("priority", True, "Priority True"),
+        ("priority", 1.0, "Priority 1.0"),
+        ("operation", 5, "Operation 5 of step a is not allowed"),
+        ("max_crashes", True, "max_crashes of step a"),
+        ("retry_when", "{{ 1 +", "retry_when of step a: .*not an expression"),
+        ("stop_when", "open(1)", "stop_when of step a: .*calls are not allowed"),
     ],
     ids=repr,
 )
@@ -107,7 +111,7 @@ def test_a_path_that_is_no_path_is_refused(path: Any) -> None:
 
 @pytest.mark.parametrize("operation", ["two words", "a" * 51, "a\0", "é"], ids=ascii)
 def test_an_operation_that_is_no_word_is_refused(operation: str) -> None:
-    with pytest.raises(DefinitionInvalid, match="Operation .* of step a is not allowed"):
+    with pytest.raises(DefinitionInvalid, match=r"Operation .* of step a is not allowed"):
         stage("a", operation=operation)
 
 

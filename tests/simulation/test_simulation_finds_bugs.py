@@ -134,7 +134,7 @@ def an_output_is_written_to_another_job(patch: Patch) -> None:
 def the_next_job_has_a_transaction_of_its_own(patch: Patch) -> None:
     amend_jobs = SqliteStore.amend_jobs
 
-    async def in_two(self: SqliteStore, ids: Any, plan: Any, now: float) -> None:
+    async def in_two(self: SqliteStore, ids: Any, plan: Any, now: float, **options: Any) -> None:
         later = Changes()
 
         def first_part(locked: Any) -> Changes:
@@ -142,7 +142,7 @@ def the_next_job_has_a_transaction_of_its_own(patch: Patch) -> None:
             later.new_jobs, changes.new_jobs = changes.new_jobs, []
             return changes
 
-        await amend_jobs(self, ids, first_part, now)
+        await amend_jobs(self, ids, first_part, now, **options)
         if later.new_jobs:
             await self._write(lambda db: self._apply(db, later, now))
 

@@ -18,7 +18,7 @@ from holdfast.store.interface import (
     Locked,
     NewJob,
 )
-from holdfast.store.queries import load_queries
+from holdfast.store.queries import listing, load_queries
 from holdfast.store.sqlite import SqliteStore
 from running import run
 from store_scenario import (
@@ -239,5 +239,21 @@ def test_every_stored_query_is_used_by_its_store(store_url: str) -> None:
             store._sql = recorder  # type: ignore[attr-defined]
             await use_every_verb(store)
             assert sorted(recorder.keys() - recorder.used) == []
+
+    run(main())
+
+
+def test_sqlite_lists_the_jobs_of_an_execution_by_an_index(sqlite_url: str) -> None:
+    async def main() -> None:
+        async with opened(sqlite_url) as store:
+            query = JobFilter(execution_id=1)
+            sql, values = listing(load_queries("sqlite")["jobs"], query.conditions(), 50, lambda _: "?")
+            plan = " ".join(
+                str(row)
+                for row in await store._reading(  # type: ignore[attr-defined]
+                    lambda db: db.execute("EXPLAIN QUERY PLAN " + sql, tuple(values)).fetchall()
+                )
+            )
+            assert "SEARCH j USING INDEX" in plan and "SCAN" not in plan
 
     run(main())

@@ -10,7 +10,7 @@ from holdfast.bench.postgres import TemporaryPostgres
 from holdfast.core.errors import StoreError, StoreUnavailable, StoreUnusable
 from holdfast.store import Store, store_from_url
 from holdfast.store.interface import Changes, Locked
-from running import run
+from running import eventually, run
 from store_scenario import NOW, contents, new, opened, raw, raw_connection, submit
 
 
@@ -157,5 +157,29 @@ def test_a_user_who_may_not_create_schemas_can_use_one_that_is_there(postgres_ur
             assert len(await submit(store, new())) == 1
         await raw(postgres_url, f"DROP OWNED BY {role}")
         await raw(postgres_url, f"DROP ROLE {role}")
+
+    run(main())
+
+
+def test_a_call_that_is_cut_off_leaves_no_session_behind_that_could_hold_locks(postgres_url: str) -> None:
+    sleepers = "SELECT pid FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%'"
+
+    async def main() -> None:
+        async with opened(postgres_url) as store:
+            connection = await raw_connection(postgres_url)
+
+            async def is_asleep() -> bool:
+                return bool(await connection.fetch(sleepers))
+
+            async def is_gone() -> bool:
+                return not await is_asleep()
+
+            call = asyncio.create_task(store._fetch("SELECT pg_sleep(60)"))  # type: ignore[attr-defined]
+            await eventually(is_asleep, 20)
+            call.cancel()
+            await asyncio.wait([call])
+            await eventually(is_gone, 20)
+            assert await store.execution(1) is None
+            await connection.close()
 
     run(main())

@@ -210,3 +210,42 @@ def test_an_error_that_is_neither_keeps_its_own_name(sqlite_url: str) -> None:
                 await submit(store, new(max_attempts=0))
 
     run(main())
+
+
+FORKED = """
+import asyncio, os, sys
+from holdfast.core.errors import StoreUnusable
+from holdfast.store import store_from_url
+
+async def opened(url):
+    store = store_from_url(url)
+    await store.open()
+    return store
+
+async def refused(action):
+    try:
+        await action
+    except StoreUnusable as error:
+        print(error, flush=True)
+
+parents = asyncio.run(opened(sys.argv[1]))
+child = os.fork()
+if child == 0:
+    asyncio.run(refused(opened(sys.argv[1])))
+    asyncio.run(refused(parents.execution(1)))
+    os._exit(0)
+os.waitpid(child, 0)
+asyncio.run(parents.close())
+asyncio.run(opened(sys.argv[1]))
+os._exit(0)
+"""
+
+
+def test_a_database_that_was_open_at_a_fork_is_refused_in_the_child(
+    sqlite_url: str,
+) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", FORKED, sqlite_url], capture_output=True, text=True, timeout=60
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("was open when this process was forked") == 2

@@ -279,3 +279,18 @@ def test_the_clock_is_compared_with_the_servers_again_and_again(
             assert await store.now() < wrong - 900.0
 
     run(main())
+
+
+def test_the_end_of_something_is_announced_in_this_process_only(postgres_url: str) -> None:
+    async def main() -> None:
+        async with opened(postgres_url) as here, opened(postgres_url) as elsewhere:
+            listening = elsewhere.work_ticket()
+            await elsewhere.wait_for_work(listening, 0.5)  # the listener's own start moves it once
+            ticket, far = here.work_ticket(), elsewhere.work_ticket()
+            here.announce_end()
+            await here.wait_for_work(ticket, 30)
+            assert here.work_ticket() != ticket
+            await elsewhere.wait_for_work(far, 0.2)
+            assert elsewhere.work_ticket() == far
+
+    run(main())

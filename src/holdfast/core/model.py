@@ -244,6 +244,15 @@ class Leased(msgspec.Struct, frozen=True, kw_only=True):
     alone: bool = False
 
 
+class LeaseResult(msgspec.Struct, frozen=True):
+    """`alone_ready`: a job that must run by itself waits; ask with `alone` once nothing else runs.
+    `next_due` is when the next job becomes ready, told where none was."""
+
+    jobs: list[Leased]
+    alone_ready: bool = False
+    next_due: float | None = None
+
+
 class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     """A job as people see it in the queue."""
 

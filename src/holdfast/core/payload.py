@@ -2,18 +2,22 @@
 
 A payload is refused here with a sentence that names the fault and its place, so that nothing
 half-written reaches a store: what is not JSON, what is too large or nested too deeply to be read back
-anywhere, NUL characters (PostgreSQL cannot hold them), and NaN or infinity (JSON has none; an encoder
-would turn them into null silently).
+anywhere, NUL characters (PostgreSQL cannot hold them), and what an encoder would change silently: NaN and
+infinity, keys that are no strings (two of them may become one), and sets (their order differs by process).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
 import re
 from collections.abc import Iterator
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any, TypeVar
+from uuid import UUID
 
 import msgspec
 
@@ -28,6 +32,9 @@ Member = TypeVar("Member", bound=StrEnum)
 
 _SORTED = msgspec.json.Encoder(order="sorted")
 _SYNTAX = msgspec.json.Decoder(msgspec.Raw)  # checks without building the value
+_SCALARS = frozenset(
+    [str, int, float, bool, type(None), bytes, Decimal, UUID, datetime, date, time, timedelta],
+)
 _BETWEEN_BRACKETS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[^\[\]{}"]+')
 
 
@@ -42,12 +49,14 @@ def encode_payload(value: object, *, what: str, bytes_max: int = PAYLOAD_BYTES_M
         ) from error
     text = encoded.decode()
     _check(text, len(encoded), what, bytes_max)
+    if not _is_plain(value):
+        _check_keys_and_sets(value, what)
     if "null" in text:
         for path, leaf in _leaves(msgspec.to_builtins(value)):
             if isinstance(leaf, float) and not math.isfinite(leaf):
                 raise PayloadInvalid(
                     f"The {what} holds {leaf} at {path}, which JSON cannot carry.",
-                    guidance="Replace it by None or a string before it is submitted.",
+                    guidance="Use None or a string in its place.",
                 )
     return text
 
@@ -86,6 +95,55 @@ def _check(text: str, size: int, what: str, bytes_max: int) -> None:
                     f"The {what} has a NUL character at {path}, which cannot be stored.",
                     guidance="Remove the character, or encode binary data as base64.",
                 )
+
+
+def _is_plain(root: object) -> bool:
+    """The quick look, for every payload: all of it is dicts with string keys, lists, tuples and scalars."""
+    pending = [root]
+    for value in pending:  # grows on the way
+        kind = type(value)
+        if kind is dict:
+            for key, inner in value.items():  # type: ignore[attr-defined]
+                if type(key) is not str:
+                    return False
+                if type(inner) not in _SCALARS:
+                    pending.append(inner)
+        elif kind is list or kind is tuple:
+            pending += [inner for inner in value if type(inner) not in _SCALARS]  # type: ignore[attr-defined]
+        elif kind not in _SCALARS:
+            return False
+    return True
+
+
+def _check_keys_and_sets(root: object, what: str) -> None:
+    """The slow look, with places and into records."""
+    pending: list[tuple[str, Any]] = [("$", root)]
+    while pending:
+        path, value = pending.pop()
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                if not isinstance(key, str):
+                    raise PayloadInvalid(
+                        f"The {what} has the key {key!r} at {path}, which is not a string.",
+                        guidance="JSON has string keys only: write str(key), or use a list of pairs.",
+                    )
+                pending.append((f"{path}.{key}", inner))
+        elif isinstance(value, list | tuple):
+            pending.extend((f"{path}[{index}]", inner) for index, inner in enumerate(value))
+        elif isinstance(value, set | frozenset):
+            raise PayloadInvalid(
+                f"The {what} has a set at {path}, which has no order to keep.", guidance="Use a sorted list."
+            )
+        else:
+            pending.extend((f"{path}.{name}", getattr(value, name, None)) for name in _field_names(value))
+
+
+def _field_names(value: object) -> list[str]:
+    """Of a record that JSON can carry: a dataclass, a msgspec or an attrs one."""
+    if dataclasses.is_dataclass(value):
+        return [field.name for field in dataclasses.fields(value)]
+    attributes = getattr(type(value), "__attrs_attrs__", ())
+    return [*getattr(type(value), "__struct_fields__", ()), *(item.name for item in attributes)]
 
 
 def _is_deeper(text: str, depth_max: int) -> bool:

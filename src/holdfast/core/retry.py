@@ -61,6 +61,16 @@ def parse_duration(value: object, *, field: str = "duration") -> float:
     return seconds
 
 
+def checked_seconds(value: object, field: str) -> float:
+    """A duration, as `parse_duration` reads it, that is longer than 0 seconds."""
+    seconds = parse_duration(value, field=field)
+    if seconds <= 0:
+        raise PolicyInvalid(
+            f"{field} must be longer than 0 seconds.", guidance=f"Correct the value of {field}."
+        )
+    return seconds
+
+
 def _duration_from_text(text: str) -> float | None:
     if _SECONDS_TEXT.fullmatch(text):
         return float(text)

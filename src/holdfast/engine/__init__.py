@@ -9,6 +9,7 @@ classification, conditions) happens before a transaction begins.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +36,7 @@ from holdfast.core.model import (
     Lane,
     Leased,
     LeaseRef,
+    LeaseResult,
     Mode,
     Report,
 )
@@ -47,6 +49,8 @@ from holdfast.core.payload import (
 )
 from holdfast.core.retry import parse_duration
 from holdfast.engine.checks import (
+    check_event_id,
+    check_execution_id,
     check_request,
     checked_lease_seconds,
     is_id,
@@ -59,7 +63,7 @@ from holdfast.engine.events import event, started
 from holdfast.engine.group_commit import GroupCommit
 from holdfast.engine.manual_retry import RetryRequest, retry_plan
 from holdfast.engine.prepare import Preparation
-from holdfast.engine.records import ExecutionView, LeaseResult, Page, Submission, Submitted
+from holdfast.engine.records import ExecutionView, Page, Submission, Submitted
 from holdfast.engine.settle import (
     Prepared,
     ReleasePlan,
@@ -192,10 +196,16 @@ class Engine:
         )
         now = await self.store.now()
         claimed = await self.store.claim(request, now)
-        alone_ready = not alone and await self._is_alone_ready(request, now, idle=not claimed)
-        if claimed:
-            return LeaseResult(await self._leased(claimed), alone_ready)
-        return LeaseResult([], alone_ready, await self.store.next_due(request, now))
+        try:
+            alone_ready = not alone and await self._is_alone_ready(request, now, idle=not claimed)
+            if claimed:
+                return LeaseResult(await self._leased(claimed), alone_ready)
+            return LeaseResult([], alone_ready, await self.store.next_due(request, now))
+        except BaseException:
+            # Leased and never handed out, they would end as lost by a worker that never saw them.
+            with contextlib.suppress(Exception):
+                await self.release([LeaseRef(row.id, row.fence) for row in claimed])
+            raise
 
     async def _is_alone_ready(self, request: ClaimRequest, now: float, *, idle: bool) -> bool:
         """Asked whenever there is nothing else, and now and then under load, so that such a job starves
@@ -239,7 +249,10 @@ class Engine:
                     lease_until=row.lease_until,
                     timeout_seconds=timeout,
                     workload=row.workload,
-                    outputs={name: known[name] for name in before} if before else _NO_OUTPUTS,
+                    # One may be missing where the execution has just been cancelled and pruned.
+                    outputs={name: known[name] for name in before if name in known}
+                    if before
+                    else _NO_OUTPUTS,
                     clear=tuple(msgspec.json.decode(row.clear)) if row.clear else (),
                     alone=row.leased_alone,
                 )
@@ -291,17 +304,20 @@ class Engine:
                 return [Ack(items[0].queue_id, AckCode.INVALID, f"the report cannot be stored: {error}")]
         return [ack for item in items for ack in await self._settle([item])]
 
-    async def _settle_together(self, items: list[Prepared]) -> list[Ack]:
+    async def _settle_together(self, items: list[Prepared], *, skip_locked: bool = False) -> list[Ack]:
         ids = sorted({item.queue_id for item in items})
         now = await self.store.now()
         settle = SettlePlan(items, self._definitions, now)
         while True:
             try:
-                await self.store.amend_jobs(ids, settle, now)
+                await self.store.amend_jobs(ids, settle, now, skip_locked=skip_locked)
                 break
             except DefinitionMissing as missing:
                 await self._definitions.load(missing.definition_id)
-        self.store.announce_work()
+        if settle.makes_work:
+            self.store.announce_work()
+        else:
+            self.store.announce_end()
         return settle.acks
 
     async def release(self, leases: Sequence[LeaseRef]) -> list[Ack]:
@@ -324,7 +340,10 @@ class Engine:
         swept = 0
         if expired:
             items = await self._preparation.lost(expired, now)
-            swept = sum(ack.accepted and not ack.repeated for ack in await self._reports.commit(items))
+            # Apart from the reports, and past locked rows: what somebody holds is no worker's fault, and
+            # waiting for it would keep healthy workers' reports waiting.
+            acks = await self._settle_together(items, skip_locked=True)
+            swept = sum(ack.accepted and not ack.repeated for ack in acks)
         overdue = await self.store.overdue(now, limit)
         if overdue:
 
@@ -356,7 +375,7 @@ class Engine:
         await self.store.amend_executions([execution_id], cancel, await self.store.now())
         if not found:
             raise unknown_execution(execution_id)
-        self.store.announce_work()  # for whoever waits for its end
+        self.store.announce_end()
         return found[0].status is ExecutionStatus.RUNNING
 
     async def retry(self, execution_id: int, request: RetryRequest) -> None:
@@ -415,6 +434,12 @@ class Engine:
         )
 
     async def events(self, execution_id: int, *, after: str | None = None, limit: int = 1_000) -> list[Event]:
+        """Its history in its order, or what came after one event; empty where it is not known."""
+        check_execution_id(execution_id)
+        if after is not None:
+            check_event_id(after)
+        if not is_id(execution_id):
+            return []
         return await self.store.events(execution_id, after, page_size(limit))
 
     async def executions(
@@ -427,6 +452,8 @@ class Engine:
     ) -> Page:
         """Executions, newest first."""
         size = page_size(limit)
+        if path is not None:
+            check_name(path, what="path")
         query = ExecutionFilter(
             status=None if status is None else member(ExecutionStatus, status, "status"),
             path=path,
@@ -442,6 +469,11 @@ class Engine:
         for name, kind in _QUEUE_FILTERS.items():
             if filters.get(name) is not None:
                 filters[name] = member(kind, filters[name], name.replace("_", " "))
+        execution_id = filters.get("execution_id")
+        if execution_id is not None:
+            check_execution_id(execution_id)
+            if not is_id(execution_id):
+                return Page([])
         items = await self.store.jobs(JobFilter(**filters, after=parse_cursor(cursor) or 0, limit=size))
         return Page(items, str(items[-1].queue_id) if len(items) == size else None)
 
@@ -450,4 +482,4 @@ _NO_OUTPUTS: dict[str, str] = {}
 _QUEUE_FILTERS: dict[str, type[StrEnum]] = {"status": JobStatus, "lane": Lane, "dead_reason": DeadReason}
 
 
-__all__ = ["Engine", "ExecutionView", "LeaseResult", "Page", "RetryRequest", "Submission", "Submitted"]
+__all__ = ["Engine", "ExecutionView", "Page", "RetryRequest", "Submission", "Submitted"]

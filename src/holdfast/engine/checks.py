@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from holdfast.core.errors import InvalidInput, UnknownExecution
 from holdfast.core.payload import check_name
 from holdfast.core.retry import parse_duration
 
 ID_MAX = 2**63 - 1
 PAGE_ROWS_MAX = 1_000
+_EVENT_ID = re.compile(r"[0-9]{1,18}\.[0-9]{1,9}")
 
 
 def unknown_execution(execution_id: int) -> UnknownExecution:
@@ -22,7 +25,16 @@ def is_id(value: int) -> bool:
     return 0 < value <= ID_MAX
 
 
+def check_execution_id(value: object) -> None:
+    if not _is_whole(value):
+        raise InvalidInput(
+            f"The id of an execution is a whole number, not {value!r}.",
+            guidance="Use the `id` that submit gave.",
+        )
+
+
 def check_request(execution_id: int, by: str = "") -> None:
+    check_execution_id(execution_id)
     if not is_id(execution_id):
         raise unknown_execution(execution_id)
     if by:
@@ -37,14 +49,26 @@ def checked_lease_seconds(value: float) -> float:
 
 
 def page_size(limit: int) -> int:
-    if not 1 <= limit <= PAGE_ROWS_MAX:
-        raise InvalidInput(f"A page has 1 to {PAGE_ROWS_MAX} rows, not {limit}.")
+    if not _is_whole(limit) or not 1 <= limit <= PAGE_ROWS_MAX:
+        raise InvalidInput(f"A page has 1 to {PAGE_ROWS_MAX} rows, not {limit!r}.")
     return limit
 
 
 def parse_cursor(cursor: str | None) -> int | None:
     if cursor is None:
         return None
-    if not cursor.isdecimal() or len(cursor) > len(str(ID_MAX)) or int(cursor) > ID_MAX:
+    known = isinstance(cursor, str) and cursor.isdecimal() and len(cursor) <= len(str(ID_MAX))
+    if not known or int(cursor) > ID_MAX:
         raise InvalidInput(f"{cursor!r} is not a cursor.", guidance="Pass on `next` of the page before.")
     return int(cursor)
+
+
+def check_event_id(value: object) -> None:
+    if not isinstance(value, str) or not _EVENT_ID.fullmatch(value):
+        raise InvalidInput(
+            f"{value!r} is not an event id.", guidance="Pass on the `id` of the last event seen."
+        )
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -44,9 +44,12 @@ class Definitions:
 
     def latest(self, path: str) -> tuple[int, Definition]:
         """The version that a submission to this path gets."""
-        if path not in self._registered:
-            known = ", ".join(sorted(self._registered)) or "none"
-            raise UnknownPipeline(f"There is no pipeline {path!r}.", guidance=f"Known are: {known}.")
+        if not isinstance(path, str) or path not in self._registered:
+            known = ", ".join(sorted(self._registered))
+            raise UnknownPipeline(
+                f"There is no pipeline {path!r}.",
+                guidance=f"Known are: {known}." if known else "Define it with hf.pipeline() in this program.",
+            )
         return self._registered[path]
 
     async def load(self, definition_id: int) -> Definition:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.failures import StoredError
-from holdfast.core.model import ExecutionRow, ExecutionStatus, JobRow, Lane, Leased, Mode
+from holdfast.core.model import ExecutionRow, ExecutionStatus, JobRow, Lane, Mode
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,15 +27,6 @@ class Submitted(msgspec.Struct, frozen=True):
 
     id: int
     created: bool
-
-
-class LeaseResult(msgspec.Struct, frozen=True):
-    """`alone_ready`: a job that must run by itself waits; ask with `alone` once nothing else runs.
-    `next_due` is when the next job becomes ready, told where none was."""
-
-    jobs: list[Leased]
-    alone_ready: bool = False
-    next_due: float | None = None
 
 
 class ExecutionView(msgspec.Struct, frozen=True, kw_only=True):

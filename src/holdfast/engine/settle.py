@@ -104,6 +104,11 @@ class SettlePlan:
             self.acks.append(ack)
         return self._changes
 
+    @property
+    def makes_work(self) -> bool:
+        """Whether jobs become claimable by it, now or later."""
+        return bool(self._changes.new_jobs) or any(job.is_live for job, _ in self._changes.jobs)
+
     def _refusal(self, item: Prepared, current: dict[int, tuple[JobState, ExecutionState]]) -> Ack | None:
         """The answer to a report that changes nothing: repeated, or stale."""
         job = current[item.queue_id][0] if item.queue_id in current else None
@@ -237,7 +242,9 @@ def deadline_plan(executions: list[ExecutionState], jobs: list[JobState], now: f
     for execution in executions:
         if execution.status is not ExecutionStatus.RUNNING or (execution.deadline_at or now) >= now:
             continue
-        current = next(job for job in jobs if job.execution_id == execution.id and job.is_live)
+        current = next((job for job in jobs if job.execution_id == execution.id and job.is_live), None)
+        if current is None:
+            continue  # never so; but one odd execution must not keep the others waiting
         error = StoredError(
             error_type="timeout",
             category=Category.TRANSIENT,

@@ -18,7 +18,7 @@ from holdfast.core.error_rules import ErrorRule
 from holdfast.core.errors import DefinitionInvalid, UnknownStep
 from holdfast.core.model import ClaimGroup, Lane
 from holdfast.core.retry import RetryPolicy, parse_duration
-from holdfast.playbook.template import compile_condition
+from holdfast.playbook.template import ConditionInvalid, compile_condition
 
 STEP_TIMEOUT_SECONDS_DEFAULT = 3600.0
 PRIORITY_DEFAULT = 5
@@ -55,12 +55,12 @@ class Step:
         object.__setattr__(self, "timeout_seconds", timeout_seconds)
         if timeout_seconds <= 0:
             raise DefinitionInvalid(f"The timeout of step {self.name} must be longer than 0 seconds.")
-        if not _OPERATION.fullmatch(self.operation):
+        if not isinstance(self.operation, str) or not _OPERATION.fullmatch(self.operation):
             raise DefinitionInvalid(
                 f"Operation {self.operation!r} of step {self.name} is not allowed.",
                 guidance="Use letters, digits, '_' and '-'; 50 characters at most.",
             )
-        if self.priority is not None and self.priority not in range(10):
+        if self.priority is not None and (type(self.priority) is not int or self.priority not in range(10)):
             raise DefinitionInvalid(
                 f"Priority {self.priority!r} of step {self.name} is not allowed.",
                 guidance="Use 0 (first) to 9 (last).",
@@ -70,11 +70,17 @@ class Step:
                 f"Lane {self.lane!r} of step {self.name} is not allowed.",
                 guidance=f"Allowed are: {', '.join(Lane)}.",
             )
-        if not isinstance(self.max_crashes, int) or self.max_crashes < 1:
+        if type(self.max_crashes) is not int or self.max_crashes < 1:
             raise DefinitionInvalid(f"max_crashes of step {self.name} must be a whole number from 1.")
-        for source in (self.retry.retry_when, self.retry.stop_when):
-            if source is not None:
-                compile_condition(source)
+        for name in ("retry_when", "stop_when"):
+            source = getattr(self.retry, name)
+            try:
+                if source is not None:
+                    compile_condition(source)
+            except ConditionInvalid as error:
+                raise ConditionInvalid(
+                    f"{name} of step {self.name}: {error}", guidance=error.guidance
+                ) from error
 
     def claim_group(self, lane: Lane, *, alone: bool = False) -> ClaimGroup:
         rank = self.priority

@@ -168,6 +168,10 @@ JobsPlan = Callable[[list[Locked]], Changes]
 ExecutionsPlan = Callable[[list[ExecutionState], list[JobState]], Changes]
 
 
+# A part of a WHERE, with a place for its value; left out where the value is None.
+Condition = tuple[str, object]
+
+
 class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Newest first; `before` is the last id of the page before."""
 
@@ -175,6 +179,9 @@ class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
     path: str | None = None
     before: int | None = None
     limit: int = 50
+
+    def conditions(self) -> list[Condition]:
+        return [("e.status = {}", self.status), ("e.path = {}", self.path), ("e.id < {}", self.before)]
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,6 +195,17 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     execution_id: int | None = None
     after: int = 0
     limit: int = 50
+
+    def conditions(self) -> list[Condition]:
+        dead = " AND j.round = e.round" if self.status is JobStatus.DEAD else ""
+        return [
+            ("j.id > {}", self.after or None),
+            ("j.status = {}" + dead, self.status),
+            ("g.lane = {}", self.lane),
+            ("j.dead_reason = {}", self.dead_reason),
+            ("j.execution_id = {}", self.execution_id),
+            ("j.status IN ('queued', 'retry') AND j.available_at <= {}", self.due_at),
+        ]
 
 
 class DefinitionRow(NamedTuple):
@@ -219,6 +237,9 @@ class Store(Protocol):
     def announce_work(self) -> None:
         """Hint to every waiting worker, in this process and others, that jobs may have become ready."""
 
+    def announce_end(self) -> None:
+        """Hint to whoever waits in this process that something ended. Workers elsewhere need not know."""
+
     # definitions
 
     async def save_definition(self, path: str, content: str, content_hash: str, now: float) -> DefinitionRow:
@@ -238,8 +259,11 @@ class Store(Protocol):
     async def heartbeat(self, beats: Sequence[Beat], now: float, lease_until: float) -> set[LeaseRef]:
         """Extend the leases that still stand, and return them. Rows locked elsewhere count as standing."""
 
-    async def amend_jobs(self, ids: Sequence[int], plan: JobsPlan, now: float) -> None:
-        """Lock these jobs and their executions, plan, write; unknown ids are left out of the plan."""
+    async def amend_jobs(
+        self, ids: Sequence[int], plan: JobsPlan, now: float, *, skip_locked: bool = False
+    ) -> None:
+        """Lock these jobs and their executions, plan, write; unknown ids are left out of the plan, and
+        with `skip_locked` so are rows that somebody else has locked."""
 
     async def amend_executions(self, ids: Sequence[int], plan: ExecutionsPlan, now: float) -> None:
         """Lock these executions and all their jobs, plan, write; unknown ids are left out of the plan."""

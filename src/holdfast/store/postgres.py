@@ -32,6 +32,7 @@ from holdfast.store.interface import (
     Changes,
     Claimed,
     ClaimRequest,
+    Condition,
     DefinitionRow,
     ExecutionFilter,
     ExecutionsPlan,
@@ -42,7 +43,7 @@ from holdfast.store.interface import (
     NewExecution,
     Output,
 )
-from holdfast.store.queries import check_schema_version, load_migrations, load_queries
+from holdfast.store.queries import check_schema_version, listing, load_migrations, load_queries
 from holdfast.store.waking import WorkSignal
 
 T = TypeVar("T")
@@ -56,6 +57,18 @@ NOTIFY_INTERVAL_SECONDS = 0.01
 NOTIFY_FLUSH_SECONDS = 1.0
 LISTEN_RETRY_SECONDS = 1.0
 DEADLOCK_TRIES = 5
+COMMAND_TIMEOUT_SECONDS = 60.0
+RESET_TIMEOUT_SECONDS = 5.0
+
+# A process that vanishes in the middle of a transaction must not keep its rows locked for hours.
+_SESSION = {
+    "application_name": "holdfast",
+    "jit": "off",
+    "idle_in_transaction_session_timeout": "30s",
+    "tcp_keepalives_idle": "30",
+    "tcp_keepalives_interval": "10",
+    "tcp_keepalives_count": "3",
+}
 CHANNEL = "holdfast_work"
 # Any number will do, as long as every Holdfast uses the same.
 MIGRATION_LOCK = 7_236_401
@@ -83,6 +96,8 @@ _REFUSED = (
 )
 # libpq's other place for a password: …/database?password=…
 _QUERY_PASSWORD = re.compile(r"(?i)([?&](?:ssl)?password=)[^&]*")
+# The fault of a value or a row, which will be the same next time, and not of the server.
+_ABOUT_THE_DATA = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
 _TRY_AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
 
@@ -115,7 +130,8 @@ class PostgresStore:
                 timeout=CONNECT_TIMEOUT_SECONDS,
                 max_cached_statement_lifetime=0,
                 reset=_keep_session,
-                server_settings={"application_name": "holdfast", "jit": "off"},
+                command_timeout=COMMAND_TIMEOUT_SECONDS,
+                server_settings=_SESSION,
             )
         try:
             async with self._acquire() as db:
@@ -184,6 +200,9 @@ class PostgresStore:
 
     def work_ticket(self) -> int:
         return self._signal.ticket()
+
+    def announce_end(self) -> None:
+        self._signal.move()
 
     def announce_work(self) -> None:
         self._signal.move()
@@ -254,6 +273,11 @@ class PostgresStore:
                 paths, keys = _columns(((item.path, item.idempotency_key) for item in repeated), width=2)
                 for path, key, id_, hash_ in await db.fetch(self._sql["executions_by_key"], paths, keys):
                     known[path, key] = Inserted(id_, False, hash_)
+            if len(known) < len({(item.path, item.idempotency_key) for item in repeated}):
+                raise StoreUnavailable(
+                    "An execution with this idempotency key was pruned a moment ago.",
+                    guidance="Nothing was written. Submit again.",
+                )
             return [
                 Inserted(id_, True, item.workload_hash)
                 if created
@@ -282,9 +306,13 @@ class PostgresStore:
         columns = _columns(beats, width=3)
         return {LeaseRef(*row) for row in await self._query("heartbeat", *columns, lease_until, now)}
 
-    async def amend_jobs(self, ids: Sequence[int], plan: JobsPlan, now: float) -> None:
+    async def amend_jobs(
+        self, ids: Sequence[int], plan: JobsPlan, now: float, *, skip_locked: bool = False
+    ) -> None:
+        lock = self._sql["lock_jobs"] + (" SKIP LOCKED" if skip_locked else "")
+
         async def amend(db: Connection) -> None:
-            found = await db.fetch(self._sql["lock_jobs"], ids)
+            found = await db.fetch(lock, ids)
             await self._apply(db, plan(rows.locked(found)), now)
 
         await self._transact(amend)
@@ -343,16 +371,15 @@ class PostgresStore:
         return [Output(*row) for row in await self._query("outputs", execution_ids)]
 
     async def execution(self, execution_id: int) -> ExecutionRow | None:
-        found = await self._query("executions", execution_id, None, None, None, 1)
+        found = await self._list("executions", [("e.id = {}", execution_id)], 1)
         return rows.execution_row(found[0]) if found else None
 
     async def executions(self, query: ExecutionFilter) -> list[ExecutionRow]:
-        found = await self._query("executions", None, query.status, query.path, query.before, query.limit)
+        found = await self._list("executions", query.conditions(), query.limit)
         return [rows.execution_row(row) for row in found]
 
     async def jobs(self, query: JobFilter) -> list[JobRow]:
-        bound = (query.after, query.status, query.lane, query.dead_reason, query.execution_id, query.due_at)
-        return [rows.job_row(row) for row in await self._query("jobs", *bound, query.limit)]
+        return [rows.job_row(row) for row in await self._list("jobs", query.conditions(), query.limit)]
 
     async def events(self, execution_id: int, after: str | None, limit: int) -> list[Event]:
         seen = rows.parse_event_id(after)
@@ -388,6 +415,10 @@ class PostgresStore:
                         guidance="Nothing was written. It is safe to try again.",
                     ) from error
 
+    async def _list(self, query: str, conditions: list[Condition], limit: int) -> list[asyncpg.Record]:
+        sql, values = listing(self._sql[query], conditions, limit, lambda place: f"${place}")
+        return await self._fetch(sql, *values)
+
     async def _query(self, query: str, *bindings: Any) -> list[asyncpg.Record]:
         return await self._fetch(self._sql[query], *bindings)
 
@@ -402,7 +433,15 @@ class PostgresStore:
             raise StoreUnavailable(f"The store {self._shown_url} is closed.", guidance="Open it first.")
         with self._explained():
             async with self._pool.acquire() as db:
-                yield db
+                try:
+                    yield db
+                except (asyncio.CancelledError, TimeoutError):
+                    # Cut off between two messages, a session would keep its locks until its next use.
+                    try:
+                        await db.reset(timeout=RESET_TIMEOUT_SECONDS)
+                    except BaseException:
+                        db.terminate()
+                    raise
 
     @contextlib.contextmanager
     def _explained(self) -> Any:
@@ -415,14 +454,22 @@ class PostgresStore:
             ) from error
         except _GONE as error:
             raise StoreUnavailable(
-                f"PostgreSQL at {self._shown_url} does not answer: {error or type(error).__name__}",
+                f"PostgreSQL at {self._shown_url} does not answer: {str(error) or type(error).__name__}",
                 guidance="Check that it runs and can be reached. It is safe to try again.",
+            ) from error
+        except (*_TRY_AGAIN, *_ABOUT_THE_DATA):
+            raise
+        except asyncpg.PostgresError as error:
+            raise StoreUnavailable(
+                f"PostgreSQL at {self._shown_url} failed: {error}",
+                guidance="See the server's log. It is safe to try again.",
             ) from error
 
 
 async def _keep_session(_: Connection) -> None:
     """On its way back to the pool a connection needs no round trip: an open transaction was rolled back
-    before this is called, and a session here never changes settings, listens or takes session locks."""
+    before this is called, one that was cut off has been reset, and a session here never changes settings,
+    listens or takes session locks."""
 
 
 def check_postgres_version(number: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
@@ -25,6 +26,17 @@ def load_queries(dialect: str) -> dict[str, str]:
     names, bodies = parts[0::2], parts[1::2]
     assert len(set(names)) == len(names), f"a query name is used twice in {dialect}/queries.sql"
     return {name: body.strip().removesuffix(";") for name, body in zip(names, bodies, strict=True)}
+
+
+def listing(
+    query: str, conditions: Sequence[tuple[str, object]], limit: int, mark: Callable[[int], str]
+) -> tuple[str, list[object]]:
+    """A listing with those of its conditions that are asked for, and their values. Written into one
+    statement as `value IS NULL OR …` they would keep SQLite from using an index for any of them."""
+    asked = [(condition, value) for condition, value in conditions if value is not None]
+    where = " AND ".join(condition.format(mark(n)) for n, (condition, _) in enumerate(asked, 1))
+    values = [value for _, value in asked]
+    return query.format(where=where or "true", limit=mark(len(values) + 1)), [*values, limit]
 
 
 @cache

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,7 @@ from holdfast.store.interface import (
     Changes,
     Claimed,
     ClaimRequest,
+    Condition,
     DefinitionRow,
     ExecutionFilter,
     ExecutionsPlan,
@@ -37,7 +39,7 @@ from holdfast.store.interface import (
     NewExecution,
     Output,
 )
-from holdfast.store.queries import check_schema_version, load_migrations, load_queries
+from holdfast.store.queries import check_schema_version, listing, load_migrations, load_queries
 from holdfast.store.waking import WorkSignal
 
 T = TypeVar("T")
@@ -50,6 +52,20 @@ WAL_PAGES_BEFORE_CHECKPOINT = 4_000
 
 _TABLES = {"definitions", "claim_groups", "executions", "jobs", "events"}
 
+# SQLite's locks do not cross a fork: a child that used an inherited file could delete the log under its
+# parent, or the parent under it.
+_opened_here: list[Path] = []
+_inherited: set[Path] = set()
+
+
+def _remember_inherited() -> None:
+    _inherited.update(_opened_here)
+    _opened_here.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_remember_inherited)
+
 _UNUSABLE = {
     apsw.NotADBError: "is not a SQLite database",
     apsw.CorruptError: "is a damaged SQLite database",
@@ -58,6 +74,8 @@ _UNUSABLE = {
     apsw.PermissionsError: "may not be accessed",
     apsw.AuthError: "may not be accessed",
 }
+# The fault of a value or a row, which will be the same next time.
+_ABOUT_THE_DATA = (apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError)
 _UNAVAILABLE = {
     apsw.BusyError: "is locked by another process",
     apsw.LockedError: "is locked by another connection",
@@ -80,11 +98,13 @@ class SqliteStore:
         self._reader: apsw.Connection
         self._data_version = 0
         self._is_open = False
+        self._process = os.getpid()
 
     # opening and closing
 
     async def open(self, *, migrate: bool = True) -> None:
         check_sqlite_version(apsw.sqlite_lib_version())
+        self._refuse_after_fork()
         self._writer_thread = ThreadPoolExecutor(1, "holdfast-sqlite-writer")
         self._reader_thread = ThreadPoolExecutor(1, "holdfast-sqlite-reader")
         try:
@@ -93,6 +113,8 @@ class SqliteStore:
             self._shut_threads()
             raise
         self._is_open = True
+        self._process = os.getpid()
+        _opened_here.append(self.path.resolve())
 
     def _open(self, migrate: bool) -> None:
         try:
@@ -118,6 +140,14 @@ class SqliteStore:
         connection = apsw.Connection(str(self.path), flags=flags)
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
         return connection
+
+    def _refuse_after_fork(self) -> None:
+        if self.path.resolve() in _inherited:
+            raise StoreUnusable(
+                f"The database {self.path} was open when this process was forked; using it here could"
+                " lose what the other process has written.",
+                guidance="Close it before the fork and open it in each process, or start processes by spawn.",
+            )
 
     def _refuse_foreign_tables(self) -> None:
         """Before anything is written: the journal mode of another program's file is not ours to change."""
@@ -146,6 +176,7 @@ class SqliteStore:
     async def close(self) -> None:
         if self._is_open:
             self._is_open = False
+            _opened_here.remove(self.path.resolve())
             await self._in_thread(self._reader_thread, self._reader.close)
             await self._in_thread(self._writer_thread, self._writer.close)
             self._shut_threads()
@@ -163,6 +194,9 @@ class SqliteStore:
         return self._signal.ticket()
 
     def announce_work(self) -> None:
+        self._signal.move()
+
+    def announce_end(self) -> None:
         self._signal.move()
 
     async def wait_for_work(self, ticket: int, seconds: float) -> None:
@@ -285,7 +319,9 @@ class SqliteStore:
 
         return await self._write(extend)
 
-    async def amend_jobs(self, ids: Sequence[int], plan: JobsPlan, now: float) -> None:
+    async def amend_jobs(
+        self, ids: Sequence[int], plan: JobsPlan, now: float, *, skip_locked: bool = False
+    ) -> None:
         def amend(db: apsw.Connection) -> None:
             found = db.execute(self._sql["peek_jobs"], (json.dumps(list(ids)),)).fetchall()
             self._apply(db, plan(rows.locked(found)), now)
@@ -351,16 +387,15 @@ class SqliteStore:
         return [Output(*row) for row in await self._read("outputs", (json.dumps(list(execution_ids)),))]
 
     async def execution(self, execution_id: int) -> ExecutionRow | None:
-        found = await self._read("executions", (execution_id, None, None, None, 1))
+        found = await self._list("executions", [("e.id = {}", execution_id)], 1)
         return rows.execution_row(found[0]) if found else None
 
     async def executions(self, query: ExecutionFilter) -> list[ExecutionRow]:
-        found = await self._read("executions", (None, query.status, query.path, query.before, query.limit))
+        found = await self._list("executions", query.conditions(), query.limit)
         return [rows.execution_row(row) for row in found]
 
     async def jobs(self, query: JobFilter) -> list[JobRow]:
-        bound = (query.after, query.status, query.lane, query.dead_reason, query.execution_id, query.due_at)
-        return [rows.job_row(row) for row in await self._read("jobs", (*bound, query.limit))]
+        return [rows.job_row(row) for row in await self._list("jobs", query.conditions(), query.limit)]
 
     async def events(self, execution_id: int, after: str | None, limit: int) -> list[Event]:
         seen = rows.parse_event_id(after)
@@ -390,6 +425,10 @@ class SqliteStore:
     async def _read(self, query: str, bindings: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         return await self._reading(lambda db: db.execute(self._sql[query], bindings).fetchall())
 
+    async def _list(self, query: str, conditions: list[Condition], limit: int) -> list[tuple[Any, ...]]:
+        sql, values = listing(self._sql[query], conditions, limit, lambda _: "?")
+        return await self._reading(lambda db: db.execute(sql, tuple(values)).fetchall())
+
     async def _reading(self, action: Callable[[apsw.Connection], T]) -> T:
         with self._in_words():
             return await self._in_thread(self._reader_thread, lambda: action(self._reader))
@@ -409,6 +448,8 @@ class SqliteStore:
             raise self._explained(error) from error
 
     async def _in_thread(self, thread: ThreadPoolExecutor, action: Callable[[], T]) -> T:
+        if self._process != os.getpid():
+            self._refuse_after_fork()
         return await asyncio.get_running_loop().run_in_executor(thread, action)
 
     def _explained(self, error: apsw.Error) -> Exception:
@@ -424,7 +465,12 @@ class SqliteStore:
                     f"The database {self.path} {words} ({error}).",
                     guidance="Nothing was written. It is safe to try again once the cause is gone.",
                 )
-        return error
+        if isinstance(error, _ABOUT_THE_DATA):
+            return error
+        return StoreUnavailable(
+            f"The database {self.path} failed ({type(error).__name__}: {error}).",
+            guidance="Nothing was written. It is safe to try again.",
+        )
 
 
 class _Transaction:

@@ -34,15 +34,13 @@ class Handler:
 
     @classmethod
     def of(cls, function: Function, clear: Function | None = None) -> Handler:
-        return cls(function, clear, inspect.iscoroutinefunction(function))
+        return cls(function, clear, is_async(function))
 
 
-@dataclass(slots=True)
-class Ending:
-    """The outcome, and for a timed-out thread what to await before its slot is free again."""
-
-    outcome: Outcome
-    thread: asyncio.Future[Any] | None = None
+def is_async(function: Function) -> bool:
+    """Also for objects whose call is async."""
+    call = getattr(function, "__call__", None)  # noqa: B004 - not whether it can be called, but how
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 class Attempt:
@@ -63,7 +61,9 @@ class Attempt:
         self._cleared = not job.clear
         self.thread: asyncio.Future[Any] | None = None
 
-    async def run(self) -> Ending:
+    async def run(self) -> Outcome:
+        """The outcome. Where a thread goes on after its timeout, `thread` is what to await before the slot is
+        free again."""
         job = self._job
         limit: asyncio.Timeout | None = None
         begun = _Begun(self._work())
@@ -78,20 +78,22 @@ class Attempt:
         except TimeoutError as error:
             expired = limit is not None and limit.expired()
             failure = _timed_out(job) if expired else _failure(error)
-            return Ending(Failed(failure, self._cleared), self.thread)
+            return Failed(failure, self._cleared)
         except asyncio.CancelledError as error:
             if asyncio.current_task().cancelling():  # type: ignore[union-attr]
                 raise  # meant for this worker, not the handler's own affair
-            return Ending(Failed(_failure(error), self._cleared))
-        except (Exception, SystemExit) as error:
-            return Ending(Failed(_failure(error), self._cleared))
+            return Failed(_failure(error), self._cleared)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # some libraries' errors are no Exception: a panic in native code
+            return Failed(_failure(error), self._cleared)
         if begun.result is None:
-            return Ending(Completed())
+            return Completed()
         try:
             text = encode_payload(begun.result, what="output", bytes_max=self._payload_bytes_max)
         except (PayloadInvalid, PayloadTooLarge) as error:
-            return Ending(Failed(unstorable_output(error), self._cleared))
-        return Ending(Completed(text))
+            return Failed(unstorable_output(error), self._cleared)
+        return Completed(text)
 
     async def _work(self) -> Any:
         if not self._cleared:
@@ -107,13 +109,15 @@ class Attempt:
         for step in self._job.clear:
             handler = self._handlers.get(prefix + step)
             if handler is not None and handler.clear is not None:
-                await self._call(handler.clear, is_async=inspect.iscoroutinefunction(handler.clear))
+                await self._call(handler.clear, is_async=is_async(handler.clear))
         self._cleared = True
 
     async def _call(self, function: Function, *, is_async: bool) -> Any:
         if is_async:
             return await function(self._context)
-        thread = asyncio.get_running_loop().run_in_executor(self._executor, function, self._context)
+        thread = asyncio.get_running_loop().run_in_executor(
+            self._executor, _in_thread, function, self._context
+        )
         self.thread = thread
         # Shielded, so that a timeout ends the waiting and not the record of the thread.
         try:
@@ -123,6 +127,14 @@ class Attempt:
             raise
         self.thread = None
         return result
+
+
+def _in_thread(function: Function, context: Context) -> Any:
+    try:
+        return function(context)
+    except (StopIteration, GeneratorExit) as error:
+        # A future cannot carry them: whoever awaits it would wait for ever, or be closed.
+        raise RuntimeError(f"the handler raised {type(error).__name__}") from error
 
 
 class _Begun:

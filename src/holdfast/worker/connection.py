@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from holdfast.core.model import Ack, Lane, LeaseRef, Report
-from holdfast.engine import Engine, LeaseResult
+from holdfast.core.model import Ack, Lane, LeaseRef, LeaseResult, Report
+from holdfast.engine import Engine
 from holdfast.store import store_from_url
 
 

@@ -265,9 +265,7 @@ SELECT e.id, e.path, d.version, e.status, e.lane, e.mode, e.batch_id, e.idempote
     e.manual_retries, e.retry_count, e.last_completed_stage, e.error, e.retry_history, e.workload,
     e.created_at, e.finished_at, e.deadline_at
 FROM holdfast.executions e JOIN holdfast.definitions d ON d.id = e.definition_id
-WHERE ($1::bigint IS NULL OR e.id = $1) AND ($2::text IS NULL OR e.status = $2)
-    AND ($3::text IS NULL OR e.path = $3) AND ($4::bigint IS NULL OR e.id < $4)
-ORDER BY e.id DESC LIMIT $5;
+WHERE {where} ORDER BY e.id DESC LIMIT {limit};
 
 -- name: jobs
 SELECT j.id, j.execution_id, e.path, j.step, j.element, j.round, j.status, j.attempts, j.max_attempts,
@@ -276,11 +274,7 @@ SELECT j.id, j.execution_id, e.path, j.step, j.element, j.round, j.status, j.att
 FROM holdfast.jobs j
 JOIN holdfast.executions e ON e.id = j.execution_id
 JOIN holdfast.claim_groups g ON g.id = j.claim_group
-WHERE j.id > $1 AND ($2::text IS NULL OR j.status = $2) AND ($3::text IS NULL OR g.lane = $3)
-    AND ($4::text IS NULL OR j.dead_reason = $4) AND ($5::bigint IS NULL OR j.execution_id = $5)
-    AND ($6::float8 IS NULL OR (j.status IN ('queued', 'retry') AND j.available_at <= $6))
-    AND ($2::text IS DISTINCT FROM 'dead' OR j.round = e.round)
-ORDER BY j.id LIMIT $7;
+WHERE {where} ORDER BY j.id LIMIT {limit};
 
 -- name: events
 SELECT id, execution_id, at, body FROM holdfast.events

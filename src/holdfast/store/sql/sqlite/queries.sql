@@ -161,9 +161,7 @@ SELECT e.id, e.path, d.version, e.status, e.lane, e.mode, e.batch_id, e.idempote
     e.manual_retries, e.retry_count, e.last_completed_stage, e.error, e.retry_history, e.workload,
     e.created_at, e.finished_at, e.deadline_at
 FROM executions e JOIN definitions d ON d.id = e.definition_id
-WHERE (?1 IS NULL OR e.id = ?1) AND (?2 IS NULL OR e.status = ?2)
-    AND (?3 IS NULL OR e.path = ?3) AND (?4 IS NULL OR e.id < ?4)
-ORDER BY e.id DESC LIMIT ?5;
+WHERE {where} ORDER BY e.id DESC LIMIT {limit};
 
 -- name: jobs
 SELECT j.id, j.execution_id, e.path, j.step, j.element, j.round, j.status, j.attempts, j.max_attempts,
@@ -172,11 +170,7 @@ SELECT j.id, j.execution_id, e.path, j.step, j.element, j.round, j.status, j.att
 FROM jobs j
 JOIN executions e ON e.id = j.execution_id
 JOIN claim_groups g ON g.id = j.claim_group
-WHERE j.id > ?1 AND (?2 IS NULL OR j.status = ?2) AND (?3 IS NULL OR g.lane = ?3)
-    AND (?4 IS NULL OR j.dead_reason = ?4) AND (?5 IS NULL OR j.execution_id = ?5)
-    AND (?6 IS NULL OR (j.status IN ('queued', 'retry') AND j.available_at <= ?6))
-    AND (?2 IS NOT 'dead' OR j.round = e.round)
-ORDER BY j.id LIMIT ?7;
+WHERE {where} ORDER BY j.id LIMIT {limit};
 
 -- name: events
 SELECT id, execution_id, at, body FROM events
