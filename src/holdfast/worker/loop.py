@@ -317,7 +317,7 @@ class Worker:
         took = time.perf_counter() - started
         mean = self._mean_seconds
         self._mean_seconds = took if mean is None else mean + 0.1 * (took - mean)
-        if attempt.thread is not None:
+        if attempt.thread is not None and not attempt.thread.done():
             # A thread cannot be killed: its slot stays taken until it has ended.
             self._slots_stuck += 1
             self._room_made.set()
