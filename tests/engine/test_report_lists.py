@@ -95,6 +95,19 @@ async def test_an_item_that_the_store_refuses_is_invalid_and_the_rest_is_stored(
 
 
 @on_both_stores
+async def test_a_lost_attempt_that_the_store_refuses_does_not_keep_others_from_being_swept(
+    s: Scenario,
+) -> None:
+    await s.define(stage("a"))
+    ids = [await s.submit() for _ in range(3)]
+    bad = (await s.lease())[1]
+    s.engine.store = Refusing(s.store, bad.queue_id, ValueError("value out of range"))
+    s.tick(61)
+    assert await s.engine.sweep() == 2
+    assert [await s.state(id_) for id_ in ids] == ["retry 1/3", "leased 1/3", "retry 1/3"]
+
+
+@on_both_stores
 async def test_a_store_that_fails_is_told_and_nothing_is_tried_behind_the_callers_back(s: Scenario) -> None:
     await s.define(stage("a"))
     ids = [await s.submit() for _ in range(2)]

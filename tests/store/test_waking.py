@@ -285,7 +285,7 @@ def test_the_end_of_something_is_announced_in_this_process_only(postgres_url: st
     async def main() -> None:
         async with opened(postgres_url) as here, opened(postgres_url) as elsewhere:
             listening = elsewhere.work_ticket()
-            await elsewhere.wait_for_work(listening, 0.5)  # the listener's own start moves it once
+            await elsewhere.wait_for_work(listening, 30)  # the listener's own start moves it once
             ticket, far = here.work_ticket(), elsewhere.work_ticket()
             here.announce_end()
             await here.wait_for_work(ticket, 30)

@@ -47,12 +47,11 @@ from holdfast.core.payload import (
     member,
     payload_hash,
 )
-from holdfast.core.retry import parse_duration
+from holdfast.core.retry import checked_seconds, parse_duration
 from holdfast.engine.checks import (
     check_event_id,
     check_execution_id,
     check_request,
-    checked_lease_seconds,
     is_id,
     page_size,
     parse_cursor,
@@ -184,7 +183,7 @@ class Engine:
         check_name(worker_id, what="worker id")
         if not 1 <= limit <= LEASE_JOBS_MAX:
             raise InvalidInput(f"A lease takes 1 to {LEASE_JOBS_MAX} jobs, not {limit}.")
-        lease_seconds = checked_lease_seconds(lease_seconds)
+        lease_seconds = checked_seconds(lease_seconds, "lease_seconds")
         request = ClaimRequest(
             worker_id=worker_id,
             handlers=tuple(handlers),
@@ -269,7 +268,7 @@ class Engine:
         """Extend leases. A stale one answers stale_lease: its worker must abandon the attempt."""
         if not leases:
             return []
-        lease_seconds = checked_lease_seconds(lease_seconds)
+        lease_seconds = checked_seconds(lease_seconds, "lease_seconds")
         now = await self.store.now()
         told = progress or {}
         beats = [
@@ -293,18 +292,18 @@ class Engine:
         prepared = await self._preparation.reports(reports)
         return list(await self._reports.commit(prepared))
 
-    async def _settle(self, items: list[Prepared]) -> list[Ack]:
+    async def _settle(self, items: list[Prepared], *, skip_locked: bool = False) -> list[Ack]:
         """One transaction for all; where it fails for a reason in the items, one for each of them."""
         try:
-            return await self._settle_together(items)
+            return await self._settle_together(items, skip_locked=skip_locked)
         except StoreError:
             raise
         except Exception as error:
             if len(items) == 1:
                 return [Ack(items[0].queue_id, AckCode.INVALID, f"the report cannot be stored: {error}")]
-        return [ack for item in items for ack in await self._settle([item])]
+        return [ack for item in items for ack in await self._settle([item], skip_locked=skip_locked)]
 
-    async def _settle_together(self, items: list[Prepared], *, skip_locked: bool = False) -> list[Ack]:
+    async def _settle_together(self, items: list[Prepared], *, skip_locked: bool) -> list[Ack]:
         ids = sorted({item.queue_id for item in items})
         now = await self.store.now()
         settle = SettlePlan(items, self._definitions, now)
@@ -342,7 +341,7 @@ class Engine:
             items = await self._preparation.lost(expired, now)
             # Apart from the reports, and past locked rows: what somebody holds is no worker's fault, and
             # waiting for it would keep healthy workers' reports waiting.
-            acks = await self._settle_together(items, skip_locked=True)
+            acks = await self._settle(items, skip_locked=True)
             swept = sum(ack.accepted and not ack.repeated for ack in acks)
         overdue = await self.store.overdue(now, limit)
         if overdue:

@@ -6,7 +6,6 @@ import re
 
 from holdfast.core.errors import InvalidInput, UnknownExecution
 from holdfast.core.payload import check_name
-from holdfast.core.retry import parse_duration
 
 ID_MAX = 2**63 - 1
 PAGE_ROWS_MAX = 1_000
@@ -39,13 +38,6 @@ def check_request(execution_id: int, by: str = "") -> None:
         raise unknown_execution(execution_id)
     if by:
         check_name(by, what="name of who asks")
-
-
-def checked_lease_seconds(value: float) -> float:
-    seconds = parse_duration(value, field="lease_seconds")
-    if seconds <= 0:
-        raise InvalidInput("A lease must last longer than 0 seconds.")
-    return seconds
 
 
 def page_size(limit: int) -> int:
