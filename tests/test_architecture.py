@@ -15,7 +15,8 @@ ALLOWED: dict[str, set[str]] = {
     "store": {"core"},
     "engine": {"core", "playbook", "store"},
     "worker": {"core"},
-    "app": {"core", "playbook", "store", "engine", "worker"},
+    "step_function": {"core", "playbook", "worker"},
+    "app": {"core", "playbook", "store", "engine", "worker", "step_function"},
     "bench": {"core", "playbook", "store", "engine", "worker", "app", "holdfast"},
     "cli": {"core", "playbook", "store", "engine", "worker", "app", "bench", "holdfast"},
 }

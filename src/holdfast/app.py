@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import logging
 import os
 import secrets
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias, overload
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Any, overload
 
 import msgspec
 
-from holdfast.core.error_rules import ErrorRule
 from holdfast.core.errors import DefinitionInvalid, InvalidInput, StoreUrlInvalid, UnknownPipeline
 from holdfast.core.model import Event, ExecutionStatus, Lane, Mode
 from holdfast.core.payload import PAYLOAD_BYTES_MAX_DEFAULT, check_name, member
@@ -29,7 +26,16 @@ from holdfast.core.retry import RetryPolicy, checked_seconds, parse_duration
 from holdfast.engine import Engine, ExecutionView, Page, Submission
 from holdfast.engine.manual_retry import RetryRequest
 from holdfast.engine.sweeper import Sweeper
-from holdfast.playbook.definition import STEP_TIMEOUT_SECONDS_DEFAULT, Definition, Step
+from holdfast.playbook.definition import STEP_TIMEOUT_SECONDS_DEFAULT, Definition
+from holdfast.step_function import (
+    ErrorRules,
+    RetryLike,
+    StepFunction,
+    error_rules,
+    handler_key,
+    is_list,
+    name_of,
+)
 from holdfast.store import store_from_url
 from holdfast.worker.attempt import Function, Handler
 from holdfast.worker.connection import DirectConnection
@@ -40,51 +46,6 @@ log = logging.getLogger("holdfast")
 URL_DEFAULT = "sqlite:///holdfast.db"
 WAIT_POLL_SECONDS = 0.5
 EXIT_DROPPED = 1
-
-RetryLike: TypeAlias = RetryPolicy | bool | int | dict[str, Any] | None
-ErrorRules: TypeAlias = Sequence[ErrorRule | Mapping[str, Any]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepFunction:
-    """A function made a step. It can still be called as the function it is."""
-
-    function: Function
-    name: str
-    retry: RetryLike = None
-    timeout: float | str = STEP_TIMEOUT_SECONDS_DEFAULT
-    clear: Function | None = None
-    lane: Lane | str | None = None
-    operation: str = ""
-    priority: int | None = None
-    max_crashes: int = 3
-    errors: ErrorRules = ()
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
-            raise DefinitionInvalid(
-                f"The name of a step must be a text, not {self.name!r}.",
-                guidance="Leave name= out to use the function's own name.",
-            )
-        _check_function(self.function, f"Step {self.name}")
-        if self.clear is not None:
-            _check_function(self.clear, f"clear of step {self.name}")
-
-    def __call__(self, context: Any) -> Any:
-        return self.function(context)
-
-    def compiled(self, pipeline: str, default_retry: RetryPolicy) -> Step:
-        return Step(
-            name=self.name,
-            handler=_handler_key(pipeline, self.name),
-            retry=RetryPolicy.from_shorthand(self.retry, default_retry),
-            timeout_seconds=parse_duration(self.timeout, field=f"timeout of step {self.name}"),
-            max_crashes=self.max_crashes,
-            lane=None if self.lane is None else member(Lane, self.lane, f"lane of step {self.name}"),
-            operation=self.operation,
-            priority=self.priority,
-            errors=_error_rules(self.errors, f"step {self.name}"),
-        )
 
 
 class Execution(msgspec.Struct, frozen=True):
@@ -179,7 +140,7 @@ class Holdfast:
         def decorate(function: Function) -> StepFunction:
             return StepFunction(
                 function=function,
-                name=_name_of(function) if name is None else name,
+                name=name_of(function) if name is None else name,
                 retry=retry,
                 timeout=timeout,
                 clear=clear,
@@ -201,7 +162,7 @@ class Holdfast:
         errors: ErrorRules = (),
     ) -> Definition:
         """Define a pipeline: its steps run one after the other. `retry` is the default of its steps."""
-        if callable(steps) or not _is_list(steps):
+        if callable(steps) or not is_list(steps):
             raise DefinitionInvalid(
                 f"The steps of pipeline {name} must be a list, not {steps!r}.",
                 guidance="Write hf.pipeline(name, [step]), even for a single one.",
@@ -211,7 +172,7 @@ class Holdfast:
         definition = Definition(
             path=name,
             steps=tuple(item.compiled(name, default) for item in functions),
-            errors=_error_rules(errors, f"pipeline {name}"),
+            errors=error_rules(errors, f"pipeline {name}"),
         )
         if name in self._pipelines and self._pipelines[name] != definition:
             raise DefinitionInvalid(
@@ -220,7 +181,7 @@ class Holdfast:
             )
         self._pipelines[name] = definition
         for item in functions:
-            self._handlers[_handler_key(name, item.name)] = Handler.of(item.function, item.clear)
+            self._handlers[handler_key(name, item.name)] = Handler.of(item.function, item.clear)
         return definition
 
     def _as_step(self, item: StepFunction | Function) -> StepFunction:
@@ -230,7 +191,7 @@ class Holdfast:
             raise DefinitionInvalid(
                 f"{item!r} is not a step.", guidance="Give functions, or functions decorated with @hf.step."
             )
-        return StepFunction(function=item, name=_name_of(item))
+        return StepFunction(function=item, name=name_of(item))
 
     # connecting
 
@@ -298,7 +259,7 @@ class Holdfast:
         self, pipeline: str, workloads: Iterable[Any], *, lane: Lane | str = Lane.BULK
     ) -> list[Execution]:
         """Store many pieces of work in one transaction: all of them or none."""
-        if not _is_list(workloads):
+        if not is_list(workloads):
             raise InvalidInput(
                 f"The workloads of submit_many cannot be a {type(workloads).__name__}.",
                 guidance="Give a list of workloads; submit() takes a single one.",
@@ -386,7 +347,7 @@ class Holdfast:
             check_name(worker_id, what="worker id")
         if not _is_count(concurrency):
             raise InvalidInput(f"A worker needs a concurrency of at least 1, not {concurrency!r}.")
-        if not _is_list(lanes) or not lanes:
+        if not is_list(lanes) or not lanes:
             raise InvalidInput(
                 f"The lanes of a worker must be a list, not {lanes!r}.",
                 guidance=f"Allowed in it are: {', '.join(Lane)}.",
@@ -445,54 +406,5 @@ def _tell_failure(task: asyncio.Task[None]) -> None:
         log.error("The worker has failed and works no more.", exc_info=task.exception())
 
 
-def _is_list(value: object) -> bool:
-    """Something to go through item by item; a text or a mapping is one thing, given by mistake."""
-    return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
-
-
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
-def _name_of(function: object) -> str:
-    name = getattr(function, "__name__", None)
-    if callable(function) and not isinstance(name, str):
-        raise DefinitionInvalid(f"{function!r} has no name of its own.", guidance="Give hf.step() a name=.")
-    return name or repr(function)
-
-
-def _check_function(function: object, what: str) -> None:
-    if isinstance(function, StepFunction) or not callable(function):
-        raise DefinitionInvalid(f"{what} must be a function, not {function!r}.")
-    call = getattr(function, "__call__", None)  # noqa: B004 - of an object that can be called
-    if any(inspect.isgeneratorfunction(it) or inspect.isasyncgenfunction(it) for it in (function, call)):
-        raise DefinitionInvalid(
-            f"{what} is a generator.", guidance="A step returns its result, it does not yield it."
-        )
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some builtins do not tell theirs
-        return
-    try:
-        signature.bind(object())
-    except TypeError as error:
-        raise DefinitionInvalid(
-            f"{what} is called with one argument, the context, and cannot be: {error}.",
-            guidance="Define it as def step(ctx): ..., and take everything else from ctx.workload.",
-        ) from None
-
-
-def _error_rules(rules: ErrorRules, of: str) -> tuple[ErrorRule, ...]:
-    if not _is_list(rules):
-        raise DefinitionInvalid(
-            f"errors of {of} must be a list of rules, not {rules!r}.",
-            guidance='For example errors=[ErrorRule("not_ready", status=404)].',
-        )
-    try:
-        return tuple(rule if isinstance(rule, ErrorRule) else ErrorRule.from_dict(rule) for rule in rules)
-    except DefinitionInvalid as error:
-        raise DefinitionInvalid(f"errors of {of}: {error}", guidance=error.guidance) from error
-
-
-def _handler_key(pipeline: str, step: str) -> str:
-    return f"{pipeline}/{step}"
