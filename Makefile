@@ -15,7 +15,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check lint format types bench simulate lock clean
+.PHONY: help setup run test check lint format types bench simulate soak lock clean
 
 help: ## list these targets
 	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## (.*)/\1|\2/' \
@@ -66,6 +66,9 @@ bench: $(READY) ## measure throughput and latency on this machine
 
 simulate: $(READY) ## run the simulator over many seeds
 	$(BIN)/python tests/simulation/run.py
+
+soak: $(READY) ## kill workers and databases 1,000 times, and look for damage
+	$(BIN)/python tests/faults/run.py $(SOAK)
 
 lock: ## renew requirements.lock (needs uv)
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --extra dev --extra bench \

@@ -17,6 +17,7 @@ ALLOWED: dict[str, set[str]] = {
     "worker": {"core"},
     "step_function": {"core", "playbook", "worker"},
     "app": {"core", "playbook", "store", "engine", "worker", "step_function"},
+    "testing": {"core", "store", "engine", "worker", "step_function", "app"},
     "bench": {"core", "playbook", "store", "engine", "worker", "app", "holdfast"},
     "cli": {"core", "playbook", "store", "engine", "worker", "app", "bench", "holdfast"},
 }

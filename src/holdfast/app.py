@@ -11,11 +11,10 @@ import contextlib
 import logging
 import os
 import secrets
-import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from typing import Any, overload
+from typing import Any, Protocol, overload
 
 import msgspec
 
@@ -24,7 +23,9 @@ from holdfast.core.model import Event, ExecutionStatus, Lane, Mode
 from holdfast.core.payload import PAYLOAD_BYTES_MAX_DEFAULT, check_name, member
 from holdfast.core.retry import RetryPolicy, checked_seconds, parse_duration
 from holdfast.engine import Engine, ExecutionView, Page, Submission
+from holdfast.engine.checks import unknown_pipeline
 from holdfast.engine.manual_retry import RetryRequest
+from holdfast.engine.submission import no_database_to_join, submit_on_sync
 from holdfast.engine.sweeper import Sweeper
 from holdfast.playbook.definition import STEP_TIMEOUT_SECONDS_DEFAULT, Definition
 from holdfast.step_function import (
@@ -37,15 +38,23 @@ from holdfast.step_function import (
     name_of,
 )
 from holdfast.store import store_from_url
+from holdfast.store.foreign import check_joinable
 from holdfast.worker.attempt import Function, Handler
 from holdfast.worker.connection import DirectConnection
-from holdfast.worker.loop import CONCURRENCY_DEFAULT, LEASE_SECONDS_DEFAULT, POLL_SECONDS_DEFAULT, Worker
+from holdfast.worker.loop import (
+    CONCURRENCY_DEFAULT,
+    GRACE_SECONDS_DEFAULT,
+    LEASE_SECONDS_DEFAULT,
+    POLL_SECONDS_DEFAULT,
+    Worker,
+)
+from holdfast.worker.signals import stopped_by_signals
+from holdfast.worker.transaction import AsyncStatements, Statements
 
 log = logging.getLogger("holdfast")
 
 URL_DEFAULT = "sqlite:///holdfast.db"
 WAIT_POLL_SECONDS = 0.5
-EXIT_DROPPED = 1
 
 
 class Execution(msgspec.Struct, frozen=True):
@@ -70,6 +79,15 @@ class Execution(msgspec.Struct, frozen=True):
     async def events(self, *, after: str | None = None) -> list[Event]:
         events: list[Event] = await self._app.events(self.id, after=after)
         return events
+
+
+class StandIn(Protocol):
+    """What a rehearsal (`holdfast.testing`) puts in the place of the database and its workers."""
+
+    async def engine(self) -> Engine: ...
+
+    async def go_on(self) -> None:
+        """Do the next piece of work there is: nobody else would, and whoever waits here needs it done."""
 
 
 class Holdfast:
@@ -99,6 +117,7 @@ class Holdfast:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening = asyncio.Lock()
         self._entered = 0
+        self._stand_in: StandIn | None = None
 
     # defining
 
@@ -118,6 +137,8 @@ class Holdfast:
         priority: int | None = None,
         max_crashes: int = 3,
         errors: ErrorRules = (),
+        isolation: str = "thread",
+        memory: int | str | None = None,
     ) -> Callable[[Function], StepFunction]: ...
 
     def step(
@@ -133,9 +154,12 @@ class Holdfast:
         priority: int | None = None,
         max_crashes: int = 3,
         errors: ErrorRules = (),
+        isolation: str = "thread",
+        memory: int | str | None = None,
     ) -> StepFunction | Callable[[Function], StepFunction]:
         """Make a function a step. `retry` takes a policy or a shorthand (True, 5, False); `clear` is
-        called before the step runs again in a round started by hand."""
+        called before the step runs again in a round started by hand; `isolation="process"` runs it in a
+        process of its own, with at most `memory` (bytes or "512MB")."""
 
         def decorate(function: Function) -> StepFunction:
             return StepFunction(
@@ -149,6 +173,8 @@ class Holdfast:
                 priority=priority,
                 max_crashes=max_crashes,
                 errors=errors,
+                isolation=isolation,
+                memory=memory,
             )
 
         return decorate if function is None else decorate(function)
@@ -181,7 +207,7 @@ class Holdfast:
             )
         self._pipelines[name] = definition
         for item in functions:
-            self._handlers[handler_key(name, item.name)] = Handler.of(item.function, item.clear)
+            self._handlers[handler_key(name, item.name)] = item.handler()
         return definition
 
     def _as_step(self, item: StepFunction | Function) -> StepFunction:
@@ -197,6 +223,11 @@ class Holdfast:
 
     async def engine(self) -> Engine:
         """The engine, connected and with every pipeline of this program registered."""
+        if self._stand_in is not None:
+            engine = await self._stand_in.engine()
+            for definition in list(self._pipelines.values()):
+                await engine.register(definition)
+            return engine
         loop = asyncio.get_running_loop()
         if self._engine is None or self._loop is not loop:
             if self._loop is not loop:
@@ -211,7 +242,18 @@ class Holdfast:
             await self._engine.register(definition)
         return self._engine
 
+    def use_database(self, url: str) -> None:
+        """Another address than the one in the program; before it is used for the first time."""
+        if self._engine is not None:
+            raise InvalidInput(
+                "The database cannot be changed while Holdfast is connected.", guidance="Call close() first."
+            )
+        store_from_url(url)
+        self.url = url
+
     async def close(self) -> None:
+        if self._stand_in is not None:
+            return  # it is closed by its rehearsal, and the engine it stands for is not to be touched
         if self._engine is not None and self._loop is asyncio.get_running_loop():
             engine, self._engine = self._engine, None
             await engine.store.close()
@@ -238,39 +280,76 @@ class Holdfast:
         idempotency_key: str | None = None,
         delay: float | str = 0.0,
         deadline: float | str | None = None,
+        connection: Any = None,
     ) -> Execution:
-        """Store one piece of work; once this returns, it will be run to its end."""
-        [execution] = await self._submit(
-            [
-                Submission(
-                    path=pipeline,
-                    workload=workload,
-                    lane=lane,  # type: ignore[arg-type]
-                    mode=mode,  # type: ignore[arg-type]
-                    idempotency_key=idempotency_key,
-                    delay_seconds=parse_duration(delay, field="delay"),
-                    deadline_seconds=None if deadline is None else parse_duration(deadline, field="deadline"),
-                )
-            ]
-        )
+        """Store one piece of work; once this returns, it will be run to its end. With a `connection`
+        of yours to the same PostgreSQL, or what `ctx.transaction()` gives, it is a part of that transaction:
+        it will be run if that commits."""
+        asked = _submission(pipeline, workload, lane, mode, idempotency_key, delay, deadline)
+        [execution] = await self._submit([asked], connection)
         return execution
 
     async def submit_many(
-        self, pipeline: str, workloads: Iterable[Any], *, lane: Lane | str = Lane.BULK
+        self,
+        pipeline: str,
+        workloads: Iterable[Any],
+        *,
+        lane: Lane | str = Lane.BULK,
+        connection: Any = None,
     ) -> list[Execution]:
         """Store many pieces of work in one transaction: all of them or none."""
-        if not is_list(workloads):
-            raise InvalidInput(
-                f"The workloads of submit_many cannot be a {type(workloads).__name__}.",
-                guidance="Give a list of workloads; submit() takes a single one.",
-            )
-        return await self._submit(
-            [Submission(path=pipeline, workload=workload, lane=lane) for workload in workloads]  # type: ignore[arg-type]
-        )
+        return await self._submit(_submissions(pipeline, workloads, lane), connection)
 
-    async def _submit(self, submissions: list[Submission]) -> list[Execution]:
+    async def _submit(self, submissions: list[Submission], connection: Any) -> list[Execution]:
+        is_ours = isinstance(connection, AsyncStatements)
+        if connection is not None and not is_ours:
+            check_joinable(self.url, connection)
         engine = await self.engine()
-        return [Execution(item.id, item.created, self) for item in await engine.submit(submissions)]
+        if connection is None:
+            stored = await engine.submit(submissions)
+        elif is_ours:
+            stored = await connection.with_engine(lambda own: engine.submit_within(own, submissions))
+        else:
+            stored = await engine.submit_on(connection, submissions)
+        return [Execution(item.id, item.created, self) for item in stored]
+
+    def submit_sync(
+        self,
+        pipeline: str,
+        workload: Any = None,
+        *,
+        connection: Any,
+        lane: Lane | str = Lane.BULK,
+        mode: Mode | str | None = None,
+        idempotency_key: str | None = None,
+        delay: float | str = 0.0,
+        deadline: float | str | None = None,
+    ) -> Execution:
+        """As `submit` on a synchronous connection of yours, in programs without an event loop. Holdfast
+        opens no connection for it; the pipeline must be one of this program's."""
+        asked = _submission(pipeline, workload, lane, mode, idempotency_key, delay, deadline)
+        [execution] = self._submit_sync(pipeline, [asked], connection)
+        return execution
+
+    def submit_many_sync(
+        self, pipeline: str, workloads: Iterable[Any], *, connection: Any, lane: Lane | str = Lane.BULK
+    ) -> list[Execution]:
+        """As `submit_many` on a synchronous connection of yours: all of them or none."""
+        return self._submit_sync(pipeline, _submissions(pipeline, workloads, lane), connection)
+
+    def _submit_sync(self, pipeline: str, submissions: list[Submission], connection: Any) -> list[Execution]:
+        if isinstance(connection, Statements):
+            return connection.in_loop(lambda own: self._submit(submissions, own))
+        check_joinable(self.url, connection, synchronous=True)
+        if self._stand_in is not None:
+            raise no_database_to_join()
+        definition = self._pipelines.get(pipeline) if isinstance(pipeline, str) else None
+        if definition is None:
+            raise unknown_pipeline(pipeline, self._pipelines)
+        stored = submit_on_sync(
+            connection, submissions, definition, payload_bytes_max=self._payload_bytes_max
+        )
+        return [Execution(item.id, item.created, self) for item in stored]
 
     # looking and acting
 
@@ -301,6 +380,9 @@ class Holdfast:
             remaining = WAIT_POLL_SECONDS if deadline is None else deadline - time.monotonic()
             if remaining <= 0:
                 raise TimeoutError(f"Execution {execution_id} has not ended: {view.summary}")
+            if self._stand_in is not None:
+                await self._stand_in.go_on()
+                continue
             await engine.store.wait_for_work(ticket, min(remaining, WAIT_POLL_SECONDS))
 
     async def executions(self, **filters: Any) -> Page:
@@ -339,10 +421,16 @@ class Holdfast:
         lease_seconds: float | str = LEASE_SECONDS_DEFAULT,
         lanes: Sequence[Lane | str] = (Lane.MANUAL, Lane.BULK),
         poll_seconds: float | str = POLL_SECONDS_DEFAULT,
+        grace_seconds: float | str = GRACE_SECONDS_DEFAULT,
     ) -> Worker:
         """A worker for all pipelines of this program, to be run by `run()` and ended by `stop()`."""
         if not self._handlers:
             raise UnknownPipeline("There is nothing to work on.", guidance="Define a pipeline first.")
+        if self._stand_in is not None:
+            raise InvalidInput(
+                "A worker cannot be started during a rehearsal: the rehearsal runs the work itself.",
+                guidance="Start your program without its worker in this test.",
+            )
         if worker_id is not None:
             check_name(worker_id, what="worker id")
         if not _is_count(concurrency):
@@ -360,6 +448,7 @@ class Holdfast:
             lease_seconds=checked_seconds(lease_seconds, "lease_seconds"),
             lanes=tuple(dict.fromkeys(member(Lane, lane, "lane") for lane in lanes)),
             poll_seconds=checked_seconds(poll_seconds, "poll_seconds"),
+            grace_seconds=parse_duration(grace_seconds, field="grace_seconds"),
             payload_bytes_max=self._payload_bytes_max,
         )
 
@@ -381,24 +470,52 @@ class Holdfast:
         if not working.cancelled():
             working.result()
 
-    def run_worker(self, **options: Any) -> None:
-        """Run a worker in this process until SIGINT or SIGTERM: it finishes what runs and gives back what
-        it had leased and not begun. A second signal ends it at once; what it held then runs again when
-        its leases have expired."""
+    def run_worker(self, *, lifeline: int | None = None, **options: Any) -> None:
+        """Run a worker in this process until SIGINT or SIGTERM: it finishes what it can within its grace
+        period and gives back the rest. A second signal ends it at once; what it held then runs again when
+        its leases have expired. `lifeline` is a file descriptor whose end of file stops it as a signal does:
+        how the end of a supervisor reaches its workers."""
 
-        async def main() -> bool:
+        async def main() -> None:
             async with self, self.working(**options) as worker:
-                loop = asyncio.get_running_loop()
-                for number in (signal.SIGINT, signal.SIGTERM):
-                    loop.add_signal_handler(number, worker.stop_or_drop)
-                log.info("Worker %s works on %s.", worker.worker_id, ", ".join(sorted(self._pipelines)))
-                await worker.ended.wait()
-            return worker.was_dropped
+                with stopped_by_signals(worker, lifeline):
+                    log.info("Worker %s works on %s.", worker.worker_id, ", ".join(sorted(self._pipelines)))
+                    await worker.ended.wait()
+            if worker.leaves_threads:
+                # Threads cannot be killed, and an ordinary exit would wait for them.
+                logging.shutdown()
+                os._exit(0)
 
-        if asyncio.run(main()):
-            # Threads cannot be killed, and an ordinary exit would wait for them.
-            logging.shutdown()
-            os._exit(EXIT_DROPPED)
+        asyncio.run(main())
+
+
+def _submission(
+    pipeline: str,
+    workload: Any,
+    lane: Lane | str,
+    mode: Mode | str | None,
+    idempotency_key: str | None,
+    delay: float | str,
+    deadline: float | str | None,
+) -> Submission:
+    return Submission(
+        path=pipeline,
+        workload=workload,
+        lane=lane,  # type: ignore[arg-type]
+        mode=mode,  # type: ignore[arg-type]
+        idempotency_key=idempotency_key,
+        delay_seconds=parse_duration(delay, field="delay"),
+        deadline_seconds=None if deadline is None else parse_duration(deadline, field="deadline"),
+    )
+
+
+def _submissions(pipeline: str, workloads: Iterable[Any], lane: Lane | str) -> list[Submission]:
+    if not is_list(workloads):
+        raise InvalidInput(
+            f"The workloads of submit_many cannot be a {type(workloads).__name__}.",
+            guidance="Give a list of workloads; submit() takes a single one.",
+        )
+    return [Submission(path=pipeline, workload=workload, lane=lane) for workload in workloads]  # type: ignore[arg-type]
 
 
 def _tell_failure(task: asyncio.Task[None]) -> None:

@@ -13,7 +13,8 @@ from holdfast.core.model import Lane
 from holdfast.core.payload import member
 from holdfast.core.retry import RetryPolicy, parse_duration
 from holdfast.playbook.definition import STEP_TIMEOUT_SECONDS_DEFAULT, Step
-from holdfast.worker.attempt import Function
+from holdfast.worker.attempt import Function, Handler
+from holdfast.worker.isolation import check_name_leads_to, isolation_from, name_of_function
 
 RetryLike: TypeAlias = RetryPolicy | bool | int | dict[str, Any] | None
 ErrorRules: TypeAlias = Sequence[ErrorRule | Mapping[str, Any]]
@@ -33,6 +34,8 @@ class StepFunction:
     priority: int | None = None
     max_crashes: int = 3
     errors: ErrorRules = ()
+    isolation: str = "thread"
+    memory: int | str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -43,9 +46,22 @@ class StepFunction:
         _check_function(self.function, f"Step {self.name}")
         if self.clear is not None:
             _check_function(self.clear, f"clear of step {self.name}")
+        if isolation_from(self.isolation, self.memory, f"Step {self.name}") is not None:
+            name_of_function(self.function, f"Step {self.name}")
+            if self.clear is not None:
+                name_of_function(self.clear, f"clear of step {self.name}")
 
     def __call__(self, context: Any) -> Any:
         return self.function(context)
+
+    def handler(self) -> Handler:
+        """What a worker needs of it. The module that defines it is complete by now, or nearly."""
+        isolation = isolation_from(self.isolation, self.memory, f"Step {self.name}")
+        if isolation is not None:
+            check_name_leads_to(self.function, f"Step {self.name}")
+            if self.clear is not None:
+                check_name_leads_to(self.clear, f"clear of step {self.name}")
+        return Handler.of(self.function, self.clear, isolation)
 
     def compiled(self, pipeline: str, default_retry: RetryPolicy) -> Step:
         return Step(

@@ -34,6 +34,8 @@ def test_the_catalogue_is_complete() -> None:
     permanent = "invalid_file encrypted_file empty_file file_too_large unsupported_format not_found"
     expected = {
         **dict.fromkeys([*transient.split(), "worker_lost", "transient_error", "not_ready"], T),
+        "process_crashed": T,
+        **dict.fromkeys(["memory_limit", "process_exited"], U),
         **dict.fromkeys(
             [*permanent.split(), "auth_error", "validation_error", "malformed_archive", "no_conf_files"], P
         ),

@@ -244,6 +244,16 @@ def test_a_lost_worker_counts_as_a_crash_only_while_the_job_ran_alone() -> None:
     assert (own_error.losses, own_error.crashes) == (1, 0)
 
 
+@pytest.mark.parametrize("alone", [False, True])
+def test_the_death_of_its_own_process_is_a_crash_of_the_job_whoever_ran_beside_it(alone: bool) -> None:
+    counted, decided = failing(job(leased_alone=alone), verdict(crashed=True), policy())
+    assert (counted.losses, counted.crashes) == (1, 1)
+    assert isinstance(decided, RetryLater)
+    again = lease(counted, fence="2-f", lease_until=NOW)
+    assert again.leased_alone
+    assert failing(again, verdict(crashed=True), policy(), max_crashes=2)[1] == Die(DeadReason.POISONED)
+
+
 def test_max_crashes_alone_poison_a_job() -> None:
     state = job(leased_alone=True, losses=2, crashes=1, max_attempts=9)
     assert failing(state, verdict(worker_lost=True), policy(), max_crashes=3)[0].status is JobStatus.RETRY
@@ -259,8 +269,9 @@ VERDICTS = st.builds(
     retry=st.sampled_from([None, True, False]),
     retry_after=st.none() | st.floats(0, 5_000),
     worker_lost=st.booleans(),
+    crashed=st.booleans(),
 )
-HEALING = st.builds(verdict, st.just(Category.TRANSIENT), worker_lost=st.booleans())
+HEALING = st.builds(verdict, st.just(Category.TRANSIENT), worker_lost=st.booleans(), crashed=st.booleans())
 
 
 @st.composite

@@ -26,7 +26,7 @@ async def count(s: Scenario) -> int:
 async def test_an_unknown_pipeline_is_refused_with_the_known_ones(s: Scenario) -> None:
     with pytest.raises(UnknownPipeline, match="no pipeline 'p'") as refusal:
         await s.submit()
-    assert refusal.value.guidance == "Define it with hf.pipeline() in this program."
+    assert refusal.value.guidance.startswith("Define it with hf.pipeline()")
     await s.define(stage("a"), path="zeta")
     await s.define(stage("a"), path="alpha")
     with pytest.raises(UnknownPipeline) as refusal:

@@ -5,7 +5,8 @@ import asyncio
 import asyncpg
 
 from engine_scenario import START, Scenario, codes, completed, on_both_stores, ref, stage
-from holdfast.core.model import Completed, EventType, ExecutionStatus, Report
+from holdfast.core.failures import Failure
+from holdfast.core.model import Completed, EventType, ExecutionStatus, Failed, Report
 from holdfast.core.retry import RetryPolicy
 from holdfast.engine import Engine, Submission
 from holdfast.playbook.definition import Definition, Step
@@ -90,6 +91,21 @@ async def test_a_job_that_kills_its_worker_while_alone_is_poisoned(s: Scenario) 
     assert (await s.told(id_))[-4:] == [
         *["lease_lost a", "action_error a", "step_failed_terminal a", "execution_failed"]
     ]
+
+
+@on_both_stores
+async def test_a_job_whose_own_process_dies_is_poisoned_though_no_lease_was_lost(s: Scenario) -> None:
+    await s.define(stage("a", attempts=9, max_crashes=2))
+    id_ = await s.submit()
+    for alone in (False, True):
+        [job] = await s.lease(alone=alone)
+        report = Report(job.queue_id, job.fence, Failed(Failure(message="it fell"), crashed=True))
+        assert [ack.accepted for ack in await s.engine.report([report])] == [True]
+        s.tick(60)
+    row = await s.job(id_)
+    assert (row.status, row.attempts, row.dead_reason) == ("dead", 2, "poisoned")
+    assert "lease_lost a" not in await s.told(id_)
+    assert (await s.told(id_))[-3:] == ["action_error a", "step_failed_terminal a", "execution_failed"]
 
 
 @on_both_stores

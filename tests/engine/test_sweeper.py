@@ -7,9 +7,11 @@ import contextlib
 from dataclasses import dataclass
 from typing import Any
 
+import apsw
 import pytest
 
 from holdfast.core.errors import StoreUnavailable
+from holdfast.core.model import LeaseRef
 from holdfast.core.retry import RetryPolicy
 from holdfast.engine import Engine, Submission
 from holdfast.engine.sweeper import Sweeper
@@ -49,7 +51,8 @@ class Scene:
         [submitted] = await self.engine.submit([Submission(path="job")])
         self.execution_id = submitted.id
         leased = await self.engine.lease("lost", ["job/only"], 1, lease_seconds=LEASE_SECONDS)
-        assert len(leased.jobs) == 1
+        [job] = leased.jobs
+        self.lease = LeaseRef(job.queue_id, job.fence)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -122,7 +125,7 @@ def test_it_goes_on_after_an_outage_and_after_a_bug(sqlite_url: str) -> None:
             sweeper = Sweeper(scene.engine, lease_seconds=0.01)
             calls: list[int] = []
 
-            async def sweep(limit: int = 0) -> int:
+            async def sweep(limit: int = 0, **_: float) -> int:
                 calls.append(limit)
                 if len(calls) == 1:
                     raise StoreUnavailable("away")
@@ -145,7 +148,7 @@ def test_one_sweep_is_bounded_however_much_there_is_to_do(sqlite_url: str) -> No
         async with Scene(sqlite_url) as scene:
             calls: list[int] = []
 
-            async def endless(limit: int = 0) -> int:
+            async def endless(limit: int = 0, **_: float) -> int:
                 calls.append(limit)
                 return 500
 
@@ -153,5 +156,51 @@ def test_one_sweep_is_bounded_however_much_there_is_to_do(sqlite_url: str) -> No
             await scene.sweep_after(0)
             assert await scene.sweep_after(HEARTBEAT_SECONDS) == 500 * len(calls)
             assert len(calls) == 20
+
+    run(scenario())
+
+
+def test_a_heartbeat_between_its_two_looks_saves_the_lease(store_url: str) -> None:
+    """A database that somebody held has kept heartbeats waiting: they are let go first."""
+
+    async def scenario() -> None:
+        async with Scene(store_url) as scene:
+            assert await scene.sweep_after(0) == 0
+            assert await scene.sweep_after(HEARTBEAT_SECONDS + 1) == 0  # trusted, and nothing expired
+            looked = asyncio.Event()
+            look = scene.store.expired
+
+            async def expired(now: float, limit: int) -> list[LeaseRef]:
+                found = await look(now, limit)
+                looked.set()
+                return found
+
+            scene.store.expired = expired  # type: ignore[method-assign]
+            sweep = asyncio.create_task(scene.sweep_after(LEASE_SECONDS))
+            await looked.wait()
+            [ack] = await scene.engine.heartbeat([scene.lease], lease_seconds=LEASE_SECONDS)
+            assert ack.accepted
+            assert await sweep == 0
+
+    run(scenario())
+
+
+def test_a_held_sqlite_file_kills_no_lease(sqlite_url: str) -> None:
+    """It can be read all the time: what has run out there says nothing about its worker."""
+
+    async def scenario() -> None:
+        async with Scene(sqlite_url) as scene:
+            assert await scene.sweep_after(0) == 0
+            assert await scene.sweep_after(HEARTBEAT_SECONDS + 1) == 0
+            other = apsw.Connection(sqlite_url.removeprefix("sqlite:///"))
+            other.execute("BEGIN IMMEDIATE")
+            sweep = asyncio.create_task(scene.sweep_after(LEASE_SECONDS))
+            beat = asyncio.create_task(scene.engine.heartbeat([scene.lease], lease_seconds=LEASE_SECONDS))
+            await asyncio.wait([sweep, beat], timeout=0.2)
+            assert not sweep.done() and not beat.done()
+            other.execute("ROLLBACK")
+            other.close()
+            assert (await beat)[0].accepted
+            assert await sweep == 0
 
     run(scenario())

@@ -5,7 +5,7 @@ import pytest
 from engine_scenario import Scenario, codes, completed, failed, on_both_stores, stage
 from holdfast.core.errors import UnknownPipeline
 from holdfast.core.model import ExecutionStatus
-from holdfast.engine import Submission
+from holdfast.engine import Engine, Submission
 from holdfast.engine.manual_retry import RetryRequest
 from holdfast.playbook.definition import Definition
 
@@ -59,5 +59,37 @@ async def test_an_engine_works_on_definitions_that_it_never_registered(s: Scenar
     assert await s.another_engine().sweep() == 1
     assert (await s.execution(ids[0])).status is ExecutionStatus.FAILED
     assert (await s.execution(ids[1])).status is ExecutionStatus.COMPLETED
-    with pytest.raises(UnknownPipeline):
-        await s.another_engine().submit([Submission(path="p")])
+    [submitted] = await s.another_engine().submit([Submission(path="p")])
+    assert (await s.execution(submitted.id)).version == 1
+
+
+@on_both_stores
+async def test_a_submit_without_the_program_gets_the_version_registered_last(s: Scenario) -> None:
+    first, second = Definition(path="p", steps=(stage("a"),)), Definition(path="p", steps=(stage("b"),))
+
+    async def submitted_version(*, by: Engine | None = None) -> int:
+        [item] = await (by or s.another_engine()).submit([Submission(path="p")])
+        return (await s.execution(item.id)).version
+
+    versions = []
+    for definition in (first, second, first):  # the last program has gone back to older code
+        s.tick(1)
+        await s.another_engine().register(definition)
+        versions.append(await submitted_version())
+    assert versions == [1, 2, 1]
+    own = s.another_engine()
+    await own.register(second)
+    s.tick(1)
+    await s.another_engine().register(first)
+    assert await submitted_version(by=own) == 2  # a program keeps to its own
+
+
+@on_both_stores
+async def test_an_unknown_path_is_refused_with_what_any_program_registered(s: Scenario) -> None:
+    await s.define(stage("a"), path="zeta")
+    await s.define(stage("a"), path="alpha")
+    for path in ("p", "", "a\0b", "a\nb", "x" * 10_000):
+        with pytest.raises(UnknownPipeline, match="no pipeline") as refusal:
+            await s.another_engine().submit([Submission(path=path)])
+        assert refusal.value.guidance == "Known are: alpha, zeta."
+    assert [row.path for row in await s.another_engine().pipelines()] == ["alpha", "zeta"]

@@ -131,6 +131,9 @@ class History:
                 self.attempts -= 1
                 self.available_at = event.at
             case E.ACTION_ERROR:
+                if event.data.get("crashed"):  # nobody else was in that process
+                    self.crashes += 1
+                    self.losses += 1
                 self._judge(event)
             case E.STEP_RETRY:
                 self._check_retry(event)

@@ -98,7 +98,8 @@ _FAILURES: tuple[Callable[[int], Failure], ...] = (
 def random_outcome(random: Random, number: int, *, failing: float) -> Outcome:
     """How an attempt ended. `number` makes every outcome of a run different from every other."""
     if random.random() < failing:
-        return Failed(random.choice(_FAILURES)(number), cleared=random.random() < 0.8)
+        crashed = random.random() < 0.1
+        return Failed(random.choice(_FAILURES)(number), cleared=random.random() < 0.8, crashed=crashed)
     if random.random() < 0.95:
         return Completed(f'{{"outcome":{number}}}')
     if random.random() < 0.5:

@@ -52,7 +52,9 @@ class Stage:
 @asynccontextmanager
 async def open_stage(url: str) -> AsyncIterator[Stage]:
     # The engine tells of every failed attempt, and here nearly all of them fail.
-    logging.getLogger("holdfast").setLevel(logging.CRITICAL)
+    log = logging.getLogger("holdfast")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
     clock = Clock()
     stores = [simulated_store(url, clock) for _ in range(PROCESSES)]
     opened = []
@@ -62,6 +64,7 @@ async def open_stage(url: str) -> AsyncIterator[Stage]:
             opened.append(store)
         yield Stage(url.partition(":")[0], tuple(stores), clock)
     finally:
+        log.setLevel(level)
         for store in opened:
             await store.close()
 

@@ -21,7 +21,7 @@ from holdfast.engine import Engine, Submission
 from holdfast.playbook.definition import Definition
 from simulation.history import Violation
 from simulation.invariants import Invariants
-from simulation.pipelines import HANDLERS, PAYLOAD_BYTES_MAX, PIPELINES, random_outcome
+from simulation.pipelines import HANDLERS, PAYLOAD_BYTES_MAX, PIPELINES, RELAY_SHORTENED, random_outcome
 from simulation.stores import Clock, Fault, SimulatedStore
 
 START = 1_000_000.0
@@ -90,6 +90,14 @@ class Process:
         return self.name
 
 
+class _Definitions(dict[int, Definition]):
+    """By their ids in the store. A registration whose answer was lost may have been stored all the same; the
+    only version that is not registered from the start is then what the unknown id means."""
+
+    def __missing__(self, definition_id: int) -> Definition:
+        return RELAY_SHORTENED
+
+
 class World:
     def __init__(self, seed: int, stores: Sequence[SimulatedStore], clock: Clock) -> None:
         self.seed = seed
@@ -97,7 +105,7 @@ class World:
         self.clock = clock
         clock.now = START
         self._trace: list[tuple[float, str, tuple[object, ...]]] = []
-        self.definitions: dict[int, Definition] = {}
+        self.definitions: dict[int, Definition] = _Definitions()
         self.processes = [Process(f"process-{n}", store, self) for n, store in enumerate(stores)]
         self.invariants = Invariants(self.definitions)
         self.held: list[Attempt] = []

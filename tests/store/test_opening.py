@@ -266,7 +266,7 @@ def test_a_migration_that_fails_leaves_the_schema_as_it_was(
         async with opened(store_url) as store:
             module = sys.modules[type(store).__module__]
         with monkeypatch.context() as patch:
-            patch.setattr(module, "load_migrations", lambda _: (*known, Migration(2, half)))
+            patch.setattr(module, "load_migrations", lambda _: (*known, Migration(len(known) + 1, half)))
             with pytest.raises(Exception, match="no_such_column"):
                 async with opened(store_url):
                     pass

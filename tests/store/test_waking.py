@@ -281,6 +281,23 @@ def test_the_clock_is_compared_with_the_servers_again_and_again(
     run(main())
 
 
+def test_the_wait_for_a_connection_is_not_mistaken_for_a_difference_of_the_clocks(postgres_url: str) -> None:
+    async def main() -> None:
+        async with opened(postgres_url) as store:
+            assert isinstance(store, postgres.PostgresStore) and store._pool is not None
+            true = await store.now() - time.monotonic()
+            store._clock_synced_at = float("-inf")
+            taken = [await store._pool.acquire() for _ in range(postgres.POOL_SIZE_MAX)]
+            asked, asking = time.monotonic(), asyncio.create_task(store.now())
+            await eventually(lambda: time.monotonic() > asked + 3, 30)
+            for connection in taken:
+                await store._pool.release(connection)
+            await asking
+            assert abs(store._clock_offset - true) < 1
+
+    run(main())
+
+
 def test_the_end_of_something_is_announced_in_this_process_only(postgres_url: str) -> None:
     async def main() -> None:
         async with opened(postgres_url) as here, opened(postgres_url) as elsewhere:

@@ -145,7 +145,7 @@ def test_a_slot_held_by_a_timed_out_thread_takes_no_job_from_others(store_url: s
 def test_a_job_that_must_run_alone_does_not_stop_a_busy_worker(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "ALONE_WAIT_SECONDS", 0.3)
+    monkeypatch.setattr(loop, "ALONE_WAIT_SECONDS_MIN", 0.3)
     hf = Holdfast(store_url)
     started, let_go = threading.Event(), threading.Event()
 

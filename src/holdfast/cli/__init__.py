@@ -1,39 +1,136 @@
 """The command line, and the place where the parts are put together for it.
 
 Each command lives in a file of its own and imports what it needs only when it runs, so that `--help`
-answers at once.
+answers at once. Whatever a command raises ends here as a sentence and an exit code that scripts can use:
+0 done, 1 what was asked about failed, 2 refused, 3 the database cannot be used.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import click
 
 from holdfast import __version__
 from holdfast.cli.bench import bench
+from holdfast.cli.cancel import cancel
+from holdfast.cli.dead import dead
 from holdfast.cli.demo import demo
-from holdfast.core.errors import HoldfastError
+from holdfast.cli.doctor import doctor
+from holdfast.cli.events import events
+from holdfast.cli.executions import executions
+from holdfast.cli.migrate import migrate
+from holdfast.cli.options import EXIT_DATABASE, EXIT_REFUSED
+from holdfast.cli.output import shown
+from holdfast.cli.queue import queue
+from holdfast.cli.redrive import redrive
+from holdfast.cli.retry import retry
+from holdfast.cli.status import status
+from holdfast.cli.submit import submit
+from holdfast.cli.worker import worker
+from holdfast.core.errors import HoldfastError, StoreError, StoreUrlInvalid
 
-EXIT_REFUSED = 2
+# What a shell reports of a program that was interrupted, or whose reader went away.
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+FAMILIES = {
+    "Work": ("submit", "retry", "cancel", "redrive"),
+    "Look": ("status", "executions", "events", "queue", "dead"),
+    "Run": ("worker", "migrate", "doctor"),
+    "Try": ("demo", "bench"),
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class CommandLine(click.Group):
+    def main(self, args: Any = None, *names: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+        run = partial(super().main, args, *names, standalone_mode=False, **extra)
+        if not standalone_mode:
+            return run()
+        given = sys.argv[1:] if args is None else list(args)
+        sys.exit(exit_code_of(run, as_json="--json" in given))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """`holdfast queue | head` ends without a word, as other tools do."""
+        try:
+            answer = super().invoke(ctx)
+            sys.stdout.flush()
+            return answer
+        except BrokenPipeError:
+            # What is still in the buffer would be tried again at the end of the process.
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(EXIT_BROKEN_PIPE)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        listed = {name for names in FAMILIES.values() for name in names}
+        others = tuple(name for name in self.list_commands(ctx) if name not in listed)
+        for family, names in {**FAMILIES, "Other": others}.items():
+            known = [(name, self.commands[name]) for name in names if name in self.commands]
+            if known:
+                with formatter.section(family):
+                    formatter.write_dl([(name, command.get_short_help_str(80)) for name, command in known])
+
+
+@click.group(
+    cls=CommandLine, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(__version__, prog_name="holdfast")
 def commands() -> None:
-    """Durable multi-stage jobs that heal what can heal and say plainly what cannot."""
+    """Durable multi-stage jobs that heal what can heal and say plainly what cannot.
+
+    New here? `holdfast demo` shows what it does; `holdfast doctor` says whether all is well.
+    """
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:  # a character that this terminal cannot show must not end a command
+        reconfigure(errors="backslashreplace")
 
 
-commands.add_command(bench)
-commands.add_command(demo)
+for _command in (
+    *(submit, retry, cancel, redrive),
+    *(status, executions, events, queue, dead),
+    *(worker, migrate, doctor, demo, bench),
+):
+    commands.add_command(_command)
+
+
+def exit_code_of(run: Callable[[], Any], *, as_json: bool) -> int:
+    """Run a command; an error of ours is a sentence and what to do next, never a stack trace."""
+    try:
+        answer = run()
+        return answer if isinstance(answer, int) else 0
+    except click.Abort:
+        click.echo("Interrupted.", err=True)
+        return EXIT_INTERRUPTED
+    except click.ClickException as error:
+        if not as_json:
+            error.show()
+        else:
+            guidance = error.ctx.get_usage() if isinstance(error, click.UsageError) and error.ctx else ""
+            _tell_json("usage", error.format_message(), guidance)
+        return error.exit_code
+    except HoldfastError as error:
+        guidance = error.guidance or ""
+        if as_json:
+            _tell_json(error.code, str(error), guidance)
+        else:
+            click.echo(f"holdfast: {shown(str(error))}", err=True)
+            if guidance:
+                click.echo(f"  {shown(guidance)}", err=True)
+        lost = isinstance(error, StoreError) and not isinstance(error, StoreUrlInvalid)
+        return EXIT_DATABASE if lost else EXIT_REFUSED
+
+
+def _tell_json(code: str, message: str, guidance: str) -> None:
+    from holdfast.cli.output import show_json
+
+    show_json({"error": {"code": code, "message": message, "guidance": guidance}})
 
 
 def main() -> None:
-    """Run a command; an error of ours is a sentence and what to do next, never a stack trace."""
-    try:
-        commands()
-    except HoldfastError as error:
-        click.echo(f"holdfast: {error}", err=True)
-        if error.guidance:
-            click.echo(f"  {error.guidance}", err=True)
-        sys.exit(EXIT_REFUSED)
+    commands()

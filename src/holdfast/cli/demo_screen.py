@@ -15,11 +15,12 @@ from holdfast.cli.demo_story import Item, Line, Tone, what_happened
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
 _STYLES = {Tone.PLAIN: "", Tone.GOOD: "green", Tone.WAITING: "yellow", Tone.BAD: "red"}
 _INPUT_CHARS = 11
 _STAGE_CHARS = 7
-_CELL_CHARS = 14
+_CELL_CHARS = 16
 _SUMMARY_HEAD = ("input", "result", "attempts", "retries", "what happened")
 
 
@@ -149,13 +150,17 @@ def _table() -> Table:
     return Table(box=box.SIMPLE_HEAD, pad_edge=False)
 
 
-def _cell(item: Item, stage: str, now: float) -> str:
+def _cell(item: Item, stage: str, now: float) -> Text:
+    """As text with a style, not as markup: a line printed without markup draws the table once more."""
+    from rich.text import Text
+
     cell = item.cells.get(stage)
     if cell is None:
-        return "[dim]waiting[/]" if not item.is_ended else "[dim]-[/]"
+        return Text("-" if item.is_ended else "waiting", style="dim")
     text = cell.text if cell.until is None else f"{cell.text} {max(0.0, cell.until - now):.1f} s"
-    style = _STYLES[cell.tone]
-    return f"[{style}]{text}[/]" if style else text
+    if item.progress is not None and item.starts and item.starts[-1].stage == stage:
+        text += f", {item.progress:.0%}"
+    return Text(text, style=_STYLES[cell.tone])
 
 
 def _summary_row(item: Item) -> tuple[str, ...]:

@@ -35,6 +35,10 @@ def _stays(user_message: str, guidance: str) -> CatalogueEntry:
     return CatalogueEntry(Category.PERMANENT, user_message, guidance, guidance)
 
 
+def _may_heal(user_message: str, guidance: str, final_guidance: str) -> CatalogueEntry:
+    return CatalogueEntry(Category.UNKNOWN, user_message, guidance, final_guidance)
+
+
 CATALOGUE: Mapping[str, CatalogueEntry] = MappingProxyType(
     {
         "timeout": _heals(
@@ -76,6 +80,12 @@ CATALOGUE: Mapping[str, CatalogueEntry] = MappingProxyType(
             "The worker stopped before it could finish. Retry it, "
             "or contact the administrator if it happens again.",
         ),
+        "process_crashed": _heals(
+            "Processing ended unexpectedly",
+            "Will retry automatically. Nothing needs to be done.",
+            "The step's process was ended before it could finish. "
+            "Check the data and the libraries that read it, then retry it.",
+        ),
         "transient_error": _heals(
             "A temporary problem occurred",
             "Will retry automatically.",
@@ -108,8 +118,17 @@ CATALOGUE: Mapping[str, CatalogueEntry] = MappingProxyType(
             "Processing is not possible",
             "Trying again will not help. Contact administrator if issue persists.",
         ),
-        "unknown": CatalogueEntry(
-            Category.UNKNOWN,
+        "memory_limit": _may_heal(
+            "Processing needed too much memory",
+            "Will retry if retries are left. Large data may need a higher limit.",
+            "Give the step more memory, or smaller data, then retry it.",
+        ),
+        "process_exited": _may_heal(
+            "Processing ended before it was finished",
+            "Will retry if retries are left. Contact administrator if issue persists.",
+            "The step ended its own process instead of returning. Contact the administrator.",
+        ),
+        "unknown": _may_heal(
             "An unexpected error occurred",
             "Will retry if retries are left. Contact administrator if issue persists.",
             "Retry it once more, or contact the administrator if it happens again.",

@@ -2,7 +2,9 @@
 
     HoldfastError
      ├ TransientError          raised by a handler: will heal, retry it
+     │  └ TransactionLost      ctx.transaction() was rolled back: open for too long, or cut off
      ├ PermanentError          raised by a handler: never will, stop at once
+     │  └ TransactionUnavailable   ctx.transaction() cannot work where the handler runs
      ├ InvalidInput            what was given cannot be accepted
      │  ├ PayloadInvalid       not serialisable, or holds NUL characters
      │  ├ PayloadTooLarge
@@ -105,6 +107,18 @@ class PermanentError(_HandlerError):
     """Raise it in a handler for a fault that no retry can heal: the job fails at once."""
 
     code = "permanent_error"
+
+
+class TransactionLost(TransientError):
+    """The handler's transaction was rolled back before the step was complete; nothing of it was kept."""
+
+    code = "transaction_lost"
+
+
+class TransactionUnavailable(PermanentError):
+    """A handler asked for a transaction where there is none to have."""
+
+    code = "transaction_unavailable"
 
 
 class InvalidInput(HoldfastError):

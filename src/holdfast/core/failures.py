@@ -188,7 +188,7 @@ def failure_from_exception(exc: BaseException, *, now: float | None = None) -> F
             "exception": name,
             "exception_types": type_names(type(exc)),
             "status_code": _status_code(exc, response),
-            "sqlstate": _sqlstate(exc),
+            "sqlstate": sqlstate_of(exc),
             "retry_after": _retry_after(exc, response, now),
             "stack_trace": _trace_of(exc),
             **details,
@@ -227,7 +227,7 @@ def _status_code(exc: BaseException, response: object) -> int | None:
     return None
 
 
-def _sqlstate(exc: BaseException) -> str | None:
+def sqlstate_of(exc: BaseException) -> str | None:
     # SQLAlchemy wraps the driver's error and keeps it as `orig`.
     for owner in (exc, _attribute(exc, "orig")):
         for name in ("sqlstate", "pgcode"):

@@ -81,6 +81,8 @@ _TYPES_BY_ERROR: Mapping[str, str] = {
     "storage_unavailable": """
         apsw.FullError apsw.IOError apsw.CantOpenError psycopg.OperationalError psycopg2.OperationalError
         holdfast.core.errors.StoreUnavailable""",
+    "memory_limit": "builtins.MemoryError",
+    "process_exited": "builtins.SystemExit",
     "transient_error": "builtins.BlockingIOError builtins.InterruptedError",
     "auth_error": """
         builtins.PermissionError apsw.AuthError apsw.PermissionsError
@@ -120,11 +122,16 @@ _DISK_TROUBLE = re.compile(
     r"|disk quota exceeded|too many open files|input/output error|stale file handle",
     re.IGNORECASE,
 )
+_NO_MEMORY = re.compile(r"cannot allocate memory", re.IGNORECASE)
 _UNREACHABLE = re.compile(r"network is (?:unreachable|down)|no route to host|host is down", re.IGNORECASE)
 _ERRORS_WITHIN_TYPE: Mapping[str, tuple[tuple[re.Pattern[str], str], ...]] = {
     "sqlite3.OperationalError": ((_LOCKED, "database_lock"), (_DISK_TROUBLE, "storage_unavailable")),
     "sqlalchemy.exc.OperationalError": ((_LOCKED, "database_lock"), (_DISK_TROUBLE, "storage_unavailable")),
-    "builtins.OSError": ((_DISK_TROUBLE, "storage_unavailable"), (_UNREACHABLE, "connection_error")),
+    "builtins.OSError": (
+        (_DISK_TROUBLE, "storage_unavailable"),
+        (_UNREACHABLE, "connection_error"),
+        (_NO_MEMORY, "memory_limit"),
+    ),
 }
 
 

@@ -146,11 +146,13 @@ class Completed(msgspec.Struct, frozen=True):
 class Failed(msgspec.Struct, frozen=True):
     """The outcome of an attempt that raised.
 
-    `cleared` says that the stage's `clear` hook had run, so a further attempt need not run it again.
+    `cleared` says that the stage's `clear` hook had run, so a further attempt need not run it again;
+    `crashed` that the attempt had a process of its own, which died of it.
     """
 
     failure: Failure
     cleared: bool = True
+    crashed: bool = False
 
 
 Outcome = Completed | Failed
@@ -251,6 +253,39 @@ class LeaseResult(msgspec.Struct, frozen=True):
     jobs: list[Leased]
     alone_ready: bool = False
     next_due: float | None = None
+
+
+class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker says of itself, every `announce_seconds`, so that people know who lives and who
+    offers what. No decision about work depends on it."""
+
+    worker_id: str
+    host: str
+    pid: int
+    version: str
+    concurrency: int
+    lanes: tuple[Lane, ...]
+    handlers: tuple[str, ...]
+    started_at: float
+    announce_seconds: float
+
+
+class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker as people see it: living until `seen_until`, unless it is heard of again before."""
+
+    worker_id: str
+    host: str
+    pid: int
+    version: str
+    concurrency: int
+    lanes: tuple[Lane, ...]
+    handlers: tuple[str, ...]
+    started_at: float
+    seen_at: float
+    seen_until: float
+
+    def is_living(self, now: float) -> bool:
+        return now <= self.seen_until
 
 
 class JobRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -51,7 +51,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of an error before the decision.
 
     `stop` and `retry` are the values of `stop_when` and `retry_when`; None where the policy has none
-    or it failed to evaluate (then `condition_error` says why).
+    or it failed to evaluate (then `condition_error` says why). `worker_lost` and `crashed` tell whose death
+    it was: of a worker, which others may have caused, or of the attempt's own process.
     """
 
     classification: Classification
@@ -60,6 +61,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     condition_error: str | None = None
     retry_after: float | None = None
     worker_lost: bool = False
+    crashed: bool = False
 
 
 class RetryLater(msgspec.Struct, frozen=True):
@@ -135,13 +137,14 @@ def fail(
     draw: float,
     max_crashes: int = MAX_CRASHES_DEFAULT,
 ) -> tuple[JobState, Decision]:
-    """Count the failure, decide, and move. Losses count as crashes only while the job ran alone."""
+    """Count the failure, decide, and move. A lost worker counts as a crash only while the job ran alone, the
+    death of its own process always: nobody else was in it."""
     is_unknown = verdict.classification.category is Category.UNKNOWN
     counted = msgspec.structs.replace(
         job,
         unknown_errors=job.unknown_errors + is_unknown,
-        losses=job.losses + verdict.worker_lost,
-        crashes=job.crashes + (verdict.worker_lost and job.leased_alone),
+        losses=job.losses + (verdict.worker_lost or verdict.crashed),
+        crashes=job.crashes + (verdict.crashed or (verdict.worker_lost and job.leased_alone)),
         clear=None if cleared else job.clear,
     )
     decision = decide(counted, verdict, policy, now=now, draw=draw, max_crashes=max_crashes)

@@ -9,10 +9,11 @@ classification, conditions) happens before a transaction begins.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -37,16 +38,10 @@ from holdfast.core.model import (
     Leased,
     LeaseRef,
     LeaseResult,
-    Mode,
     Report,
+    WorkerRecord,
 )
-from holdfast.core.payload import (
-    PAYLOAD_BYTES_MAX_DEFAULT,
-    check_name,
-    encode_payload,
-    member,
-    payload_hash,
-)
+from holdfast.core.payload import PAYLOAD_BYTES_MAX_DEFAULT, check_name, member
 from holdfast.core.retry import checked_seconds, parse_duration
 from holdfast.engine.checks import (
     check_event_id,
@@ -58,11 +53,13 @@ from holdfast.engine.checks import (
     unknown_execution,
 )
 from holdfast.engine.definitions import DefinitionMissing, Definitions
-from holdfast.engine.events import event, started
+from holdfast.engine.events import event
 from holdfast.engine.group_commit import GroupCommit
 from holdfast.engine.manual_retry import RetryRequest, retry_plan
+from holdfast.engine.overview import Overview, announce, overview
 from holdfast.engine.prepare import Preparation
 from holdfast.engine.records import ExecutionView, Page, Submission, Submitted
+from holdfast.engine.redrive import Redrive, Redriven, failure_filter
 from holdfast.engine.settle import (
     Prepared,
     ReleasePlan,
@@ -70,6 +67,8 @@ from holdfast.engine.settle import (
     deadline_plan,
     end_execution,
 )
+from holdfast.engine.step_transaction import StepTransaction
+from holdfast.engine.submission import AT_INSERTION, new_execution, submit_on, submitted
 from holdfast.playbook import plan
 from holdfast.playbook.definition import Definition
 from holdfast.store.interface import (
@@ -77,7 +76,9 @@ from holdfast.store.interface import (
     Changes,
     Claimed,
     ClaimRequest,
+    DefinitionRow,
     ExecutionFilter,
+    FailureGroup,
     Inserted,
     JobFilter,
     NewExecution,
@@ -126,41 +127,36 @@ class Engine:
         if not submissions:
             return []
         now = await self.store.now()
-        new = [self._new_execution(item, now) for item in submissions]
-        inserted = await self._submits.commit(new)
-        return [Submitted(item.execution_id, item.created) for item in inserted]
+        latest = await self._definitions.latest([item.path for item in submissions])
+        new = self._new_executions(submissions, latest, now)
+        return submitted(await self._submits.commit(new))
 
-    def _new_execution(self, item: Submission, now: float) -> NewExecution:
-        definition_id, definition = self._definitions.latest(item.path)
-        key, key_hash = item.idempotency_key, None
-        workload = encode_payload(item.workload, what="workload", bytes_max=self.payload_bytes_max)
-        if key is not None:
-            check_name(key, what="idempotency key")
-            key_hash = payload_hash(workload)
-        lane = member(Lane, item.lane, "lane")
-        mode = Mode(lane.value) if item.mode is None else member(Mode, item.mode, "mode")
-        delay = parse_duration(item.delay_seconds, field="delay")
-        deadline = item.deadline_seconds
-        if deadline is not None and (deadline := parse_duration(deadline, field="deadline")) <= 0:
-            raise InvalidInput("The deadline must be longer than 0 seconds.")
-        first = plan.first_step(definition)
-        return NewExecution(
-            path=definition.path,
-            definition_id=definition_id,
-            lane=lane,
-            mode=mode,
-            workload=workload,
-            workload_hash=key_hash,
-            idempotency_key=key,
-            batch_id=None,
-            deadline_seconds=deadline,
-            deadline_at=None if deadline is None else now + deadline,
-            step=first.name,
-            group=first.claim_group(lane),
-            max_attempts=first.retry.max_attempts,
-            available_at=now + delay,
-            events=started(first.name),
+    async def submit_on(self, connection: Any, submissions: Sequence[Submission]) -> list[Submitted]:
+        """As a part of the caller's own transaction: once it has committed, they will be run."""
+        if not submissions:
+            return []
+        latest = await self._definitions.latest([item.path for item in submissions])
+        return await submit_on(
+            connection, self._new_executions(submissions, latest, AT_INSERTION), self.store
         )
+
+    async def submit_within(
+        self, transaction: StepTransaction, submissions: Sequence[Submission]
+    ) -> list[Submitted]:
+        """As a part of a handler's transaction: once its step is complete, they will be run."""
+        if not submissions:
+            return []
+        latest = await self._definitions.latest([item.path for item in submissions])
+        new = self._new_executions(submissions, latest, await self.store.now())
+        return submitted(await transaction.insert(new))
+
+    def _new_executions(
+        self, submissions: Sequence[Submission], latest: Mapping[str, tuple[int, Definition]], now: float
+    ) -> list[NewExecution]:
+        return [
+            new_execution(item, latest[item.path], now=now, payload_bytes_max=self.payload_bytes_max)
+            for item in submissions
+        ]
 
     async def _insert(self, items: list[NewExecution]) -> list[Inserted]:
         inserted = await self.store.insert(items, await self.store.now())
@@ -330,12 +326,21 @@ class Engine:
         self.store.announce_work()
         return release.acks
 
+    def transaction(self) -> StepTransaction:
+        """For one attempt: its SQL and its completion commit together."""
+        return StepTransaction(self.store, self._preparation, self._definitions)
+
     # sweep, retention
 
-    async def sweep(self, limit: int = SWEEP_JOBS) -> int:
-        """End what nobody will end: leases that ran out, executions past their deadline."""
+    async def sweep(self, limit: int = SWEEP_JOBS, *, second_look_after: float = 0.0) -> int:
+        """End what nobody will end: leases that ran out, executions past their deadline. With a second look
+        a lease must have run out at both: heartbeats that were kept waiting go between them."""
         now = await self.store.now()
         expired = await self.store.expired(now, limit)
+        if expired and second_look_after:
+            await asyncio.sleep(second_look_after)
+            still = set(await self.store.expired(now, limit))
+            expired = [lease for lease in expired if lease in still]
         swept = 0
         if expired:
             items = await self._preparation.lost(expired, now)
@@ -400,7 +405,48 @@ class Engine:
             raise unknown_execution(execution_id)
         self.store.announce_work()
 
+    async def redrive(
+        self,
+        ids: Sequence[int] | None = None,
+        *,
+        force: bool = False,
+        by: str = "",
+        dry_run: bool = False,
+        **filters: Any,
+    ) -> AsyncIterator[list[Redriven]]:
+        """Start failed executions again at their failed stages: those named, or all that match the
+        filters path, step, error_type, dead_reason. Answers come batch by batch, as they are stored."""
+        redrive = Redrive(self.store, self._definitions, force=force, by=by, dry_run=dry_run)
+        batches = redrive.matching(failure_filter(filters)) if ids is None else redrive.named(ids)
+        async for answers in batches:
+            yield answers
+
+    # workers, for people to know of
+
+    async def announce(self, worker: WorkerRecord) -> None:
+        await announce(self.store, worker)
+
+    async def retire(self, worker_id: str) -> None:
+        await self.store.retire_worker(worker_id)
+
     # looking
+
+    async def overview(self) -> Overview:
+        return await overview(self.store)
+
+    async def pipelines(self, limit: int = 1_000) -> list[DefinitionRow]:
+        """Of every path that a program has registered, the version registered last."""
+        return await self.store.latest_definitions(None, page_size(limit))
+
+    async def failure_groups(self, *, limit: int = 100, **filters: Any) -> list[FailureGroup]:
+        """Failures that nobody has retried, the most frequent first; filters as in redrive()."""
+        return await self.store.failure_groups(failure_filter(filters), page_size(limit))
+
+    async def failures(self, *, limit: int = 50, cursor: str | None = None, **filters: Any) -> Page:
+        """The same one by one, oldest execution first."""
+        size, after = page_size(limit), parse_cursor(cursor) or 0
+        items = await self.store.failures(failure_filter(filters), after, size)
+        return Page(items, str(items[-1].execution_id) if len(items) == size else None)
 
     async def view(self, execution_id: int) -> ExecutionView:
         check_request(execution_id)

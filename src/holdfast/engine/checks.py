@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
-from holdfast.core.errors import InvalidInput, UnknownExecution
+from holdfast.core.errors import InvalidInput, UnknownExecution, UnknownPipeline
 from holdfast.core.payload import check_name
 
 ID_MAX = 2**63 - 1
@@ -16,6 +17,14 @@ def unknown_execution(execution_id: int) -> UnknownExecution:
     return UnknownExecution(
         f"There is no execution {execution_id}.",
         guidance="Check the number; finished executions may have been pruned.",
+    )
+
+
+def unknown_pipeline(path: object, known: Iterable[str]) -> UnknownPipeline:
+    names = ", ".join(sorted(known))
+    return UnknownPipeline(
+        f"There is no pipeline {path!r}.",
+        guidance=f"Known are: {names}." if names else "Define it with hf.pipeline() in this program.",
     )
 
 

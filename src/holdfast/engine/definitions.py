@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.core.errors import UnknownPipeline
 from holdfast.playbook.definition import Definition, content_hash
 from holdfast.store.interface import Store
+
+KNOWN_SHOWN_MAX = 50
 
 
 class DefinitionMissing(Exception):
@@ -42,15 +46,33 @@ class Definitions:
         self._registered[definition.path] = (row.id, definition)
         return row.id
 
-    def latest(self, path: str) -> tuple[int, Definition]:
-        """The version that a submission to this path gets."""
-        if not isinstance(path, str) or path not in self._registered:
-            known = ", ".join(sorted(self._registered))
-            raise UnknownPipeline(
-                f"There is no pipeline {path!r}.",
-                guidance=f"Known are: {known}." if known else "Define it with hf.pipeline() in this program.",
-            )
-        return self._registered[path]
+    async def latest(self, paths: Sequence[str]) -> dict[str, tuple[int, Definition]]:
+        """The versions that submissions to these paths get: this program's own, else the one that any
+        program registered last. That one is asked for each time, as another may be registered."""
+        latest: dict[str, tuple[int, Definition]] = {}
+        for path in paths:
+            if not isinstance(path, str):
+                raise await self._unknown(path)
+            if path not in latest:
+                latest[path] = self._registered.get(path) or await self._stored(path)
+        return latest
+
+    async def _stored(self, path: str) -> tuple[int, Definition]:
+        # What is no text for a database cannot be a name in it either.
+        found = await self._store.latest_definitions(path, 1) if path.isprintable() else []
+        if not found:
+            raise await self._unknown(path)
+        return found[0].id, await self.load(found[0].id)
+
+    async def _unknown(self, path: object) -> UnknownPipeline:
+        stored = await self._store.latest_definitions(None, KNOWN_SHOWN_MAX)
+        known = ", ".join(sorted({*self._registered, *(row.path for row in stored)})[:KNOWN_SHOWN_MAX])
+        return UnknownPipeline(
+            f"There is no pipeline {path!r}.",
+            guidance=f"Known are: {known}."
+            if known
+            else "Define it with hf.pipeline(); once its program has run with this database, it is known.",
+        )
 
     async def load(self, definition_id: int) -> Definition:
         if definition_id not in self._by_id:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -45,11 +46,13 @@ def retry_plan(
     jobs: Sequence[JobState],
     definition: Definition,
     now: float,
+    *,
+    redrive: bool = False,
 ) -> Changes:
-    """The new round, or RetryRefused."""
+    """The new round, or RetryRefused. A `redrive` knows no cap and no cooldown, and uses up neither."""
     error = _STORED_ERROR.decode(execution.error) if execution.error else None
     stage = _stage(request, definition, error)
-    _refuse(request, execution, error, now)
+    _refuse(request, execution, error, now, redrive=redrive)
     assert error is not None, "a failed execution has its error"
     if stage not in plan.steps_before(definition, error.stage) and stage != error.stage:
         raise InvalidInput(
@@ -64,12 +67,13 @@ def retry_plan(
         execution,
         status=ExecutionStatus.RUNNING,
         round=execution.round + 1,
-        manual_retries=execution.manual_retries + 1,
-        last_manual_retry_at=now,
+        manual_retries=execution.manual_retries + (not redrive),
+        last_manual_retry_at=execution.last_manual_retry_at if redrive else now,
         last_completed_stage=last_completed,
         error=None,
         deadline_at=None if execution.deadline_seconds is None else now + execution.deadline_seconds,
     )
+    told: dict[str, Any] = {"redrive": True} if redrive else {}
     events = [
         event(
             EventType.MANUAL_RETRY,
@@ -77,6 +81,7 @@ def retry_plan(
             by=request.by,
             round=resumed.round,
             last_completed_stage=last_completed,
+            **told,
         ),
         *(event(EventType.STEP_SKIPPED, name, reason="already_completed") for name in kept),
         event(EventType.STEP_STARTED, stage),
@@ -108,7 +113,9 @@ def _stage(request: RetryRequest, definition: Definition, error: StoredError | N
     return error.stage if error else plan.first_step(definition).name
 
 
-def _refuse(request: RetryRequest, execution: ExecutionState, error: StoredError | None, now: float) -> None:
+def _refuse(
+    request: RetryRequest, execution: ExecutionState, error: StoredError | None, now: float, *, redrive: bool
+) -> None:
     if execution.status is not ExecutionStatus.FAILED or error is None:
         raise RetryRefused(
             f"Execution {execution.id} is {execution.status}; only a failed one can be retried.",
@@ -125,6 +132,17 @@ def _refuse(request: RetryRequest, execution: ExecutionState, error: StoredError
             code="permanent_error",
             guidance=error.guidance,
         )
+    if not redrive:
+        _refuse_haste(execution, now)
+    if request.full and execution.last_completed_stage is not None and not request.confirm:
+        raise RetryRefused(
+            f"A full retry discards the results up to {execution.last_completed_stage}.",
+            code="confirmation_required",
+            guidance="Confirm it, or retry from the failed stage to keep them.",
+        )
+
+
+def _refuse_haste(execution: ExecutionState, now: float) -> None:
     if execution.manual_retries >= MANUAL_RETRIES_MAX:
         raise RetryRefused(
             f"Execution {execution.id} was retried {execution.manual_retries} times by hand,"
@@ -140,10 +158,4 @@ def _refuse(request: RetryRequest, execution: ExecutionState, error: StoredError
             code="cooldown",
             guidance=f"Try again in {wait} seconds.",
             retry_after=float(wait),
-        )
-    if request.full and execution.last_completed_stage is not None and not request.confirm:
-        raise RetryRefused(
-            f"A full retry discards the results up to {execution.last_completed_stage}.",
-            code="confirmation_required",
-            guidance="Confirm it, or retry from the failed stage to keep them.",
         )

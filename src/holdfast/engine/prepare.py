@@ -63,7 +63,12 @@ class Preparation:
         return prepared
 
     async def _erred(
-        self, report: Report, outcome: Failed, state: tuple[JobState, ExecutionState] | None
+        self,
+        report: Report,
+        outcome: Failed,
+        state: tuple[JobState, ExecutionState] | None,
+        *,
+        rule: str | None = None,
     ) -> Erred:
         failure = clean_failure(outcome.failure)
         if state is None:
@@ -73,11 +78,15 @@ class Preparation:
             definition = await self._definitions.load(execution.definition_id)
             step = definition.step(job.step)
             classification = classify(failure, definition.error_rules(step))
+            if rule is not None:
+                classification = msgspec.structs.replace(classification, rule=rule)
             workload = None
             if step.retry.retry_when is not None or step.retry.stop_when is not None:
                 row = await self._store.execution(execution.id)
                 workload = row.workload if row else None
             verdict = judge(failure, classification, step.retry, job, workload)
+            if outcome.crashed:
+                verdict = msgspec.structs.replace(verdict, crashed=True)
             _log_failure(failure, verdict, job)
         return Erred(
             queue_id=report.queue_id,
@@ -106,9 +115,9 @@ class Preparation:
                 Report(lease.queue_id, lease.fence, Failed(failure, cleared=False)),
                 Failed(failure, cleared=False),
                 (row.job, row.execution),
+                rule="the lease expired",
             )
-            told = msgspec.structs.replace(erred.verdict.classification, rule="the lease expired")
-            lost = msgspec.structs.replace(erred.verdict, worker_lost=True, classification=told)
+            lost = msgspec.structs.replace(erred.verdict, worker_lost=True)
             items.append(msgspec.structs.replace(erred, verdict=lost, expired_before=now))
         return items
 

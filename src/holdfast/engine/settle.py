@@ -282,6 +282,8 @@ def _error_events(item: Erred, job: JobState, error: StoredError) -> list[dict[s
     told = msgspec.to_builtins(error) | {"stack_trace": item.failure.stack_trace}
     if item.verdict.condition_error is not None:
         told["condition_error"] = item.verdict.condition_error
+    if item.verdict.crashed:
+        told["crashed"] = True
     events.append(event(EventType.ACTION_ERROR, job.step, attempt=job.attempts, **told))
     return events
 

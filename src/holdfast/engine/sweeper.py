@@ -2,7 +2,8 @@
 
 Any process may run one; several do no harm. It never acts on a view of time it cannot trust: after a
 start, an outage of the store or a jump of the clock it first waits one heartbeat interval, so that
-healthy workers can say that they live.
+healthy workers can say that they live; and it looks twice at a lease before it ends it, because a database
+that was held for a while kept heartbeats waiting too.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ log = logging.getLogger("holdfast.sweeper")
 
 HEARTBEATS_PER_LEASE = 3
 SWEEPS_PER_HEARTBEAT = 4
+SECOND_LOOK_SECONDS_MAX = 1.0
 ROUNDS_PER_SWEEP_MAX = 20
 
 
@@ -56,7 +58,8 @@ class Sweeper:
         try:
             if not await self._is_time_trusted():
                 return 0
-            swept = await self._repeated(self._engine.sweep)
+            second_look = min(self._heartbeat_seconds, SECOND_LOOK_SECONDS_MAX)
+            swept = await self._repeated(lambda: self._engine.sweep(second_look_after=second_look))
             if self._retention_seconds is not None:
                 retention = self._retention_seconds
                 await self._repeated(lambda: self._engine.prune(retention, SWEEP_JOBS))

@@ -12,7 +12,7 @@ the connection broke at the very commit, everything was: reports and submits wit
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -30,6 +30,7 @@ from holdfast.core.model import (
     Lane,
     LeaseRef,
     Mode,
+    WorkerRow,
 )
 
 
@@ -208,11 +209,94 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
 
+class StoreTransaction(Protocol):
+    """A transaction in which a handler's own SQL and the completion of its step commit together.
+
+    It opens at the first statement and is bounded in time: after that everything it did is undone and
+    every further call raises `TransactionLost`. What a statement raises is the database's own error.
+    While it is open, other verbs of the store go on: on PostgreSQL it holds a connection of its own and
+    no row of ours before its end; on SQLite, which has one writer at a time, they wait for its end.
+    """
+
+    async def execute(self, sql: str, arguments: Sequence[Any]) -> int:
+        """How many rows the statement changed."""
+
+    async def fetch(self, sql: str, arguments: Sequence[Any]) -> list[dict[str, Any]]: ...
+
+    async def executemany(self, sql: str, rows: Sequence[Sequence[Any]]) -> None: ...
+
+    async def insert(self, executions: Sequence[NewExecution], now: float) -> list[Inserted]: ...
+
+    async def amend_job(self, queue_id: int, plan: JobsPlan, now: float) -> None:
+        """As `amend_jobs` for one job, then commit; where the plan raises, roll back. Either way it ends."""
+
+    async def rollback(self) -> None:
+        """End it with nothing kept; harmless where it has ended."""
+
+
 class DefinitionRow(NamedTuple):
     id: int
     path: str
     version: int
     content: str
+
+
+class OpenWork(NamedTuple):
+    """Jobs of one status that need one handler in one lane; held ones are not counted."""
+
+    status: JobStatus
+    handler: str
+    lane: Lane
+    jobs: int
+    oldest_available_at: float
+
+
+class FailureFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Failed executions that nobody has retried yet; all that is given must match."""
+
+    path: str | None = None
+    step: str | None = None
+    error_type: str | None = None
+    dead_reason: str | None = None
+
+    def conditions(self) -> list[Condition]:
+        return [
+            ("f.path = {}", self.path),
+            ("f.step = {}", self.step),
+            ("f.error_type = {}", self.error_type),
+            ("f.dead_reason = {}", self.dead_reason),
+        ]
+
+
+class FailureRow(NamedTuple):
+    """`dead_reason` is a job's, or `deadline` where the execution's time ran out."""
+
+    execution_id: int
+    path: str
+    step: str
+    error_type: str
+    dead_reason: str
+    category: str
+    message: str
+    failed_at: float
+    manual_retries: int
+
+
+class FailureGroup(NamedTuple):
+    """Failures that are alike; `example` is the newest of them, and the words are its own."""
+
+    path: str
+    step: str
+    error_type: str
+    dead_reason: str
+    category: str
+    executions: int
+    first_at: float
+    last_at: float
+    example: int
+    message: str
+    user_message: str
+    guidance: str
 
 
 class Store(Protocol):
@@ -247,6 +331,20 @@ class Store(Protocol):
 
     async def definition(self, definition_id: int) -> DefinitionRow | None: ...
 
+    async def latest_definitions(self, path: str | None, limit: int) -> list[DefinitionRow]:
+        """Of this path, or of each path, the version that was registered last."""
+
+    # workers
+
+    async def announce_worker(self, worker: WorkerRow, *, forget_before: float) -> None:
+        """Say that it lives, and forget those that were to be heard of before this time."""
+
+    async def retire_worker(self, worker_id: str) -> None:
+        """Forget it: it has ended in order."""
+
+    async def workers(self, limit: int) -> list[WorkerRow]:
+        """Those that live and those that went silent, the longest running first."""
+
     # writing
 
     async def insert(self, executions: Sequence[NewExecution], now: float) -> list[Inserted]:
@@ -267,6 +365,9 @@ class Store(Protocol):
 
     async def amend_executions(self, ids: Sequence[int], plan: ExecutionsPlan, now: float) -> None:
         """Lock these executions and all their jobs, plan, write; unknown ids are left out of the plan."""
+
+    def transaction(self) -> StoreTransaction:
+        """A transaction for one attempt, not open yet."""
 
     async def prune(self, finished_before: float, limit: int) -> int:
         """Delete up to `limit` executions that ended before this time, with their jobs and events."""
@@ -299,3 +400,14 @@ class Store(Protocol):
 
     async def events(self, execution_id: int, after: str | None, limit: int) -> list[Event]:
         """Events in their order; `after` is the id of the last one seen."""
+
+    async def open_work(self, *, due_at: float | None = None) -> list[OpenWork]:
+        """Waiting and leased jobs, counted; with `due_at` those that were ready by then."""
+
+    async def execution_counts(self) -> dict[ExecutionStatus, int]: ...
+
+    async def failures(self, query: FailureFilter, after: int, limit: int) -> list[FailureRow]:
+        """Oldest execution first; `after` is the last id of the page before."""
+
+    async def failure_groups(self, query: FailureFilter, limit: int) -> list[FailureGroup]:
+        """The largest first."""

@@ -25,8 +25,9 @@ from asyncpg.pool import PoolConnectionProxy
 
 from holdfast.core.errors import StoreUnavailable, StoreUnusable, StoreUrlInvalid
 from holdfast.core.masking import mask_secrets
-from holdfast.core.model import ClaimGroup, Event, ExecutionRow, JobRow, LeaseRef
+from holdfast.core.model import ClaimGroup, Event, ExecutionRow, JobRow, LeaseRef, WorkerRow
 from holdfast.store import rows
+from holdfast.store.exchange import CHANNEL, LOCK_DEFINITIONS, OwnDatabase, hold, insertion
 from holdfast.store.interface import (
     Beat,
     Changes,
@@ -42,9 +43,12 @@ from holdfast.store.interface import (
     Locked,
     NewExecution,
     Output,
+    StoreTransaction,
 )
+from holdfast.store.postgres_transaction import TRANSACTION_SECONDS_MAX, PostgresTransaction
 from holdfast.store.queries import check_schema_version, listing, load_migrations, load_queries
 from holdfast.store.waking import WorkSignal
+from holdfast.store.watching import Watching
 
 T = TypeVar("T")
 Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
@@ -69,7 +73,6 @@ _SESSION = {
     "tcp_keepalives_interval": "10",
     "tcp_keepalives_count": "3",
 }
-CHANNEL = "holdfast_work"
 # Any number will do, as long as every Holdfast uses the same.
 MIGRATION_LOCK = 7_236_401
 
@@ -101,7 +104,9 @@ _ABOUT_THE_DATA = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
 _TRY_AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
 
-class PostgresStore:
+class PostgresStore(Watching):
+    transaction_seconds_max = TRANSACTION_SECONDS_MAX
+
     def __init__(self, url: str, *, clock: Callable[[], float] | None = None) -> None:
         self.url = url
         self._shown_url = _QUERY_PASSWORD.sub(r"\1***", mask_secrets(url))
@@ -111,9 +116,12 @@ class PostgresStore:
         self._clock_synced_at = float("-inf")
         self._sql = load_queries("postgresql")
         self._groups: dict[ClaimGroup, int] = {}
+        self._identity: str | None = None
         self._signal = WorkSignal()
         self._process = secrets.token_hex(8)
         self._pool: asyncpg.Pool | None = None
+        self._transactions: asyncpg.Pool | None = None
+        self._opening_transactions = asyncio.Lock()
         self._listener: asyncio.Task[None] | None = None
         self._notifier: asyncio.Task[None] | None = None
         self._notify_wanted = False
@@ -122,7 +130,7 @@ class PostgresStore:
     # opening and closing
 
     async def open(self, *, migrate: bool = True) -> None:
-        with self._explained():
+        with self.explained():
             self._pool = await asyncpg.create_pool(
                 self.url,
                 min_size=1,
@@ -177,9 +185,10 @@ class PostgresStore:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
         self._listener = self._notifier = None
-        if self._pool is not None:
-            pool, self._pool = self._pool, None
-            pool.terminate()  # nothing is under way: every verb has answered its caller
+        for pool in (self._pool, self._transactions):
+            if pool is not None:
+                pool.terminate()  # nothing is under way: every verb has answered its caller
+        self._pool = self._transactions = None
 
     # the clock
 
@@ -189,9 +198,10 @@ class PostgresStore:
         if self._clock is not None:
             return self._clock()
         if time.monotonic() - self._clock_synced_at > CLOCK_SYNC_SECONDS:
-            before = time.monotonic()
-            server: float = (await self._fetch("SELECT extract(epoch FROM clock_timestamp())::float8"))[0][0]
-            after = time.monotonic()
+            async with self._acquire() as db:  # the wait for a connection says nothing about the clock
+                before = time.monotonic()
+                server: float = await db.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
+                after = time.monotonic()
             self._clock_offset = server - (before + after) / 2
             self._clock_synced_at = after
         return self._clock_offset + time.monotonic()
@@ -248,9 +258,14 @@ class PostgresStore:
 
     async def save_definition(self, path: str, content: str, content_hash: str, now: float) -> DefinitionRow:
         async def save(db: Connection) -> DefinitionRow:
-            await db.execute("SELECT pg_advisory_xact_lock(hashtext('holdfast'), hashtext($1))", path)
-            await db.execute(self._sql["save_definition"], path, content_hash, content, now)
-            return DefinitionRow(*await db.fetchrow(self._sql["definition_by_hash"], path, content_hash))
+            found = await db.fetchrow(self._sql["definition_by_hash"], path, content_hash)
+            if found is None:  # a version that is known waits for nobody
+                await db.execute(LOCK_DEFINITIONS, path)
+                await db.execute(self._sql["save_definition"], path, content_hash, content, now)
+                found = await db.fetchrow(self._sql["definition_by_hash"], path, content_hash)
+            else:
+                await db.execute(self._sql["renew_definition"], path, content_hash, now)
+            return DefinitionRow(*found)
 
         return await self._transact(save)
 
@@ -258,34 +273,34 @@ class PostgresStore:
         found = await self._query("definition", definition_id)
         return DefinitionRow(*found[0]) if found else None
 
+    # workers
+
+    async def announce_worker(self, worker: WorkerRow, *, forget_before: float) -> None:
+        await self._query("announce_worker", *rows.worker_columns(worker))
+        await self._query("forget_workers", forget_before)
+
+    async def retire_worker(self, worker_id: str) -> None:
+        await self._query("retire_worker", worker_id)
+
     # writing
 
     async def insert(self, executions: Sequence[NewExecution], now: float) -> list[Inserted]:
-        async def insert(db: Connection) -> list[Inserted]:
-            groups = await self._group_ids(db, {item.group for item in executions})
-            columns = _columns(
-                ((*item[:11], groups[item.group], *item[12:]) for item in executions), width=15
-            )
-            added = await db.fetch(self._sql["insert"], *columns, now)
-            repeated = [item for item, row in zip(executions, added, strict=True) if not row[1]]
-            known = {}
-            if repeated:
-                paths, keys = _columns(((item.path, item.idempotency_key) for item in repeated), width=2)
-                for path, key, id_, hash_ in await db.fetch(self._sql["executions_by_key"], paths, keys):
-                    known[path, key] = Inserted(id_, False, hash_)
-            if len(known) < len({(item.path, item.idempotency_key) for item in repeated}):
-                raise StoreUnavailable(
-                    "An execution with this idempotency key was pruned a moment ago.",
-                    guidance="Nothing was written. Submit again.",
-                )
-            return [
-                Inserted(id_, True, item.workload_hash)
-                if created
-                else known[item.path, item.idempotency_key].checked(item)
-                for item, (id_, created) in zip(executions, added, strict=True)
-            ]
+        return await self._transact(lambda db: self.insert_in(db, executions, now))
 
-        return await self._transact(insert)
+    async def insert_in(
+        self, db: Connection, executions: Sequence[NewExecution], now: float, *, apart: bool = False
+    ) -> list[Inserted]:
+        groups = await self._group_ids(db, {item.group for item in executions}, apart=apart)
+        return await hold(insertion(executions, groups, now), lambda sql, values: db.fetch(sql, *values))
+
+    async def own_database(self, wanted: set[ClaimGroup]) -> OwnDatabase:
+        """Which database this is, and its claim groups with these among them: for a submit in the
+        transaction of a caller."""
+        if self._identity is None:
+            self._identity = (await self._query("facts"))[0][2]
+        if wanted <= self._groups.keys():
+            return OwnDatabase(self._identity, self._groups)
+        return OwnDatabase(self._identity, await self._transact(lambda db: self._group_ids(db, wanted)))
 
     async def claim(self, request: ClaimRequest, now: float) -> list[Claimed]:
         found = await self._query(
@@ -309,13 +324,39 @@ class PostgresStore:
     async def amend_jobs(
         self, ids: Sequence[int], plan: JobsPlan, now: float, *, skip_locked: bool = False
     ) -> None:
-        lock = self._sql["lock_jobs"] + (" SKIP LOCKED" if skip_locked else "")
+        await self._transact(lambda db: self.amend_in(db, ids, plan, now, skip_locked=skip_locked))
 
-        async def amend(db: Connection) -> None:
-            found = await db.fetch(lock, ids)
-            await self._apply(db, plan(rows.locked(found)), now)
+    async def amend_in(
+        self,
+        db: Connection,
+        ids: Sequence[int],
+        plan: JobsPlan,
+        now: float,
+        *,
+        skip_locked: bool = False,
+        apart: bool = False,
+    ) -> None:
+        found = await db.fetch(self._sql["lock_jobs"] + (" SKIP LOCKED" if skip_locked else ""), ids)
+        await self._apply(db, plan(rows.locked(found)), now, apart=apart)
 
-        await self._transact(amend)
+    def transaction(self) -> StoreTransaction:
+        return PostgresTransaction(self, seconds=self.transaction_seconds_max)
+
+    async def transactions_pool(self) -> asyncpg.Pool:
+        """Apart from the store's own: what handlers hold must not keep the engine waiting. Connections come
+        back with their settings reset, since handlers may change them."""
+        async with self._opening_transactions:
+            if self._transactions is None:
+                self._transactions = await asyncpg.create_pool(
+                    self.url,
+                    min_size=0,
+                    max_size=POOL_SIZE_MAX,
+                    timeout=CONNECT_TIMEOUT_SECONDS,
+                    max_cached_statement_lifetime=0,
+                    command_timeout=COMMAND_TIMEOUT_SECONDS,
+                    server_settings=_SESSION,
+                )
+        return self._transactions
 
     async def amend_executions(self, ids: Sequence[int], plan: ExecutionsPlan, now: float) -> None:
         async def amend(db: Connection) -> None:
@@ -325,11 +366,11 @@ class PostgresStore:
 
         await self._transact(amend)
 
-    async def _apply(self, db: Connection, changes: Changes, now: float) -> None:
+    async def _apply(self, db: Connection, changes: Changes, now: float, *, apart: bool = False) -> None:
         wanted = {item.group for item in changes.new_jobs} | {
             item.group for item in changes.jobs if item.group
         }
-        groups = await self._group_ids(db, wanted)
+        groups = await self._group_ids(db, wanted, apart=apart)
         if changes.completed:
             await db.execute(self._sql["complete_stages"], *_columns(changes.completed, width=7), now)
         if changes.jobs:
@@ -388,12 +429,17 @@ class PostgresStore:
 
     # plumbing
 
-    async def _group_ids(self, db: Connection, wanted: set[ClaimGroup]) -> dict[ClaimGroup, int]:
+    async def _group_ids(
+        self, db: Connection, wanted: set[ClaimGroup], *, apart: bool = False
+    ) -> dict[ClaimGroup, int]:
         """Ids of claim groups, made where they are missing, in sorted order so that two makers do not
         wait for each other. What this transaction made enters the cache only once it is read back by a
-        later one: until then it may still be rolled back."""
+        later one: until then it may still be rolled back. With `apart` they are made in a transaction of
+        their own: in a handler's, which may stay open, they would keep every other maker waiting."""
         if not (missing := wanted - self._groups.keys()):
             return self._groups
+        if apart:
+            return await self._transact(lambda own: self._group_ids(own, wanted))
         known = rows.claim_groups(await db.fetch(self._sql["groups"]))
         if not (new := missing - known.keys()):
             self._groups = known
@@ -431,7 +477,7 @@ class PostgresStore:
     async def _acquire(self) -> AsyncIterator[Connection]:
         if self._pool is None:
             raise StoreUnavailable(f"The store {self._shown_url} is closed.", guidance="Open it first.")
-        with self._explained():
+        with self.explained():
             async with self._pool.acquire() as db:
                 try:
                     yield db
@@ -444,7 +490,7 @@ class PostgresStore:
                     raise
 
     @contextlib.contextmanager
-    def _explained(self) -> Any:
+    def explained(self) -> Any:
         try:
             yield
         except _REFUSED as error:

@@ -60,5 +60,5 @@ def check_schema_version(found: int, known: int, *, migrate: bool, where: str) -
     if found < known and not migrate:
         raise SchemaTooOld(
             f"The database {where} has schema version {found}; this Holdfast needs version {known}.",
-            guidance="Let it migrate on start, after a backup.",
+            guidance="After a backup, run `holdfast migrate`, or let it migrate on start.",
         )

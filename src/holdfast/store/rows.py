@@ -23,6 +23,7 @@ from holdfast.core.model import (
     Lane,
     Mode,
     RetryNote,
+    WorkerRow,
 )
 from holdfast.store.interface import ChangedJob, Claimed, Locked, NewJob
 
@@ -148,6 +149,36 @@ def job_row(row: Row) -> JobRow:
         created_at=row[21],
         finished_at=row[22],
         output=None if row[23] is None else msgspec.json.decode(row[23]),
+    )
+
+
+def worker_columns(worker: WorkerRow) -> tuple[Any, ...]:
+    return (
+        worker.worker_id,
+        worker.host,
+        worker.pid,
+        worker.version,
+        worker.concurrency,
+        msgspec.json.encode(worker.lanes).decode(),
+        msgspec.json.encode(worker.handlers).decode(),
+        worker.started_at,
+        worker.seen_at,
+        worker.seen_until,
+    )
+
+
+def worker_row(row: Row) -> WorkerRow:
+    return WorkerRow(
+        worker_id=row[0],
+        host=row[1],
+        pid=row[2],
+        version=row[3],
+        concurrency=row[4],
+        lanes=tuple(map(Lane, msgspec.json.decode(row[5]))),
+        handlers=tuple(msgspec.json.decode(row[6])),
+        started_at=row[7],
+        seen_at=row[8],
+        seen_until=row[9],
     )
 
 

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +22,7 @@ from urllib.parse import unquote
 import apsw
 
 from holdfast.core.errors import StoreUnavailable, StoreUnusable, StoreUrlInvalid
-from holdfast.core.model import ClaimGroup, Event, ExecutionRow, JobRow, LeaseRef
+from holdfast.core.model import ClaimGroup, Event, ExecutionRow, JobRow, LeaseRef, WorkerRow
 from holdfast.store import rows
 from holdfast.store.interface import (
     Beat,
@@ -38,9 +39,13 @@ from holdfast.store.interface import (
     Locked,
     NewExecution,
     Output,
+    StoreTransaction,
 )
 from holdfast.store.queries import check_schema_version, listing, load_migrations, load_queries
+from holdfast.store.sqlite_errors import in_our_words
+from holdfast.store.sqlite_transaction import TRANSACTION_SECONDS_MAX, SqliteTransaction, TransactionLine
 from holdfast.store.waking import WorkSignal
+from holdfast.store.watching import Watching
 
 T = TypeVar("T")
 
@@ -49,8 +54,9 @@ SQLITE_VERSION_MIN = "3.51.3"
 BUSY_TIMEOUT_MS = 10_000
 FOREIGN_COMMIT_POLL_SECONDS = 0.02
 WAL_PAGES_BEFORE_CHECKPOINT = 4_000
+NO_WAIT_SECONDS = 0.1
 
-_TABLES = {"definitions", "claim_groups", "executions", "jobs", "events"}
+_TABLES = {"definitions", "claim_groups", "executions", "jobs", "events", "workers"}
 
 # SQLite's locks do not cross a fork: a child that used an inherited file could delete the log under its
 # parent, or the parent under it.
@@ -61,32 +67,25 @@ _inherited: set[Path] = set()
 def _remember_inherited() -> None:
     _inherited.update(_opened_here)
     _opened_here.clear()
+    _write_locks.clear()  # they may be held by threads that the child does not have
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_remember_inherited)
 
-_UNUSABLE = {
-    apsw.NotADBError: "is not a SQLite database",
-    apsw.CorruptError: "is a damaged SQLite database",
-    apsw.CantOpenError: "cannot be opened or created: the folder is missing, or not writable",
-    apsw.ReadOnlyError: "is read-only, or its folder is",
-    apsw.PermissionsError: "may not be accessed",
-    apsw.AuthError: "may not be accessed",
-}
-# The fault of a value or a row, which will be the same next time.
-_ABOUT_THE_DATA = (apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError)
-_UNAVAILABLE = {
-    apsw.BusyError: "is locked by another process",
-    apsw.LockedError: "is locked by another connection",
-    apsw.FullError: "cannot grow: the disk is full",
-    apsw.IOError: "had an input/output error",
-}
+# One for each file, whatever number of stores this process has open on it.
+_write_locks: dict[Path, threading.Lock] = {}
+_write_locks_guard = threading.Lock()
 
 
-class SqliteStore:
-    def __init__(self, url: str, *, clock: Callable[[], float] | None = None) -> None:
+class SqliteStore(Watching):
+    """Not `durable`, it is faster, and a power failure may cost the database: for what is thrown away."""
+
+    transaction_seconds_max = TRANSACTION_SECONDS_MAX
+
+    def __init__(self, url: str, *, clock: Callable[[], float] | None = None, durable: bool = True) -> None:
         self.url = url
+        self._synchronous = "FULL" if durable else "OFF"
         self.path = _path_of(url)
         self._clock = clock or time.time
         self._sql = load_queries("sqlite")
@@ -98,6 +97,10 @@ class SqliteStore:
         self._reader: apsw.Connection
         self._data_version = 0
         self._is_open = False
+        self._line: TransactionLine | None = None
+        self.write_lock = _write_lock_of(self.path)
+        self.write_wait_seconds = BUSY_TIMEOUT_MS / 1000
+        self.own_tables = frozenset(_TABLES)
         self._process = os.getpid()
 
     # opening and closing
@@ -125,7 +128,7 @@ class SqliteStore:
                     raise apsw.ReadOnlyError("no right to write")
                 self._refuse_foreign_tables()
                 self._writer.execute("PRAGMA journal_mode = WAL")
-                self._writer.execute("PRAGMA synchronous = FULL")
+                self._writer.execute(f"PRAGMA synchronous = {self._synchronous}")
                 self._writer.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES_BEFORE_CHECKPOINT}")
                 self._migrate(migrate)
                 self._reader = self._connect(apsw.SQLITE_OPEN_READONLY)
@@ -134,7 +137,7 @@ class SqliteStore:
                 raise
             self._data_version = self._read_data_version()
         except apsw.Error as error:
-            raise self._explained(error) from error
+            raise self.explained(error) from error
 
     def _connect(self, flags: int) -> apsw.Connection:
         connection = apsw.Connection(str(self.path), flags=flags)
@@ -160,7 +163,7 @@ class SqliteStore:
 
     def _migrate(self, migrate: bool) -> None:
         migrations = load_migrations("sqlite")
-        with _Transaction(self._writer):
+        with self._transaction():
             self._writer.execute(
                 "CREATE TABLE IF NOT EXISTS holdfast_schema"
                 " (version integer PRIMARY KEY, applied_at real NOT NULL) STRICT"
@@ -177,6 +180,9 @@ class SqliteStore:
         if self._is_open:
             self._is_open = False
             _opened_here.remove(self.path.resolve())
+            if self._line is not None:
+                line, self._line = self._line, None
+                await line.close()
             await self._in_thread(self._reader_thread, self._reader.close)
             await self._in_thread(self._writer_thread, self._writer.close)
             self._shut_threads()
@@ -227,12 +233,26 @@ class SqliteStore:
         found = await self._read("definition", (definition_id,))
         return DefinitionRow(*found[0]) if found else None
 
+    # workers
+
+    async def announce_worker(self, worker: WorkerRow, *, forget_before: float) -> None:
+        def announce(db: apsw.Connection) -> None:
+            db.execute(self._sql["announce_worker"], rows.worker_columns(worker))
+            db.execute(self._sql["forget_workers"], (forget_before,))
+
+        await self._write(announce)
+
+    async def retire_worker(self, worker_id: str) -> None:
+        await self._write(lambda db: db.execute(self._sql["retire_worker"], (worker_id,)).fetchall())
+
     # writing
 
     async def insert(self, executions: Sequence[NewExecution], now: float) -> list[Inserted]:
-        return await self._write(lambda db: self._insert(db, executions, now))
+        return await self._write(lambda db: self.insert_in(db, executions, now))
 
-    def _insert(self, db: apsw.Connection, executions: Sequence[NewExecution], now: float) -> list[Inserted]:
+    def insert_in(
+        self, db: apsw.Connection, executions: Sequence[NewExecution], now: float
+    ) -> list[Inserted]:
         groups = self._group_ids(db, {execution.group for execution in executions})
         next_id: int = db.execute(self._sql["last_execution_id"]).get
         answers: list[Inserted] = []
@@ -266,9 +286,12 @@ class SqliteStore:
         return Inserted(found[0], False, found[1]) if found else None
 
     async def claim(self, request: ClaimRequest, now: float) -> list[Claimed]:
-        return await self._write(lambda db: self._claim(db, request, now))
+        asked_at = time.monotonic()
+        return await self._write(lambda db: self._claim(db, request, now, asked_at))
 
-    def _claim(self, db: apsw.Connection, request: ClaimRequest, now: float) -> list[Claimed]:
+    def _claim(
+        self, db: apsw.Connection, request: ClaimRequest, now: float, asked_at: float
+    ) -> list[Claimed]:
         ids = json.dumps(self._ready(db, request, now, request.limit, alone=request.alone))
         if ids == "[]":
             return []
@@ -276,7 +299,7 @@ class SqliteStore:
             "ids": ids,
             "now": now,
             "token": request.token,
-            "lease_until": now + request.lease_seconds,
+            "lease_until": now + _waited_since(asked_at) + request.lease_seconds,
             "alone": request.alone,
             "worker": request.worker_id,
             "worker_json": json.dumps(request.worker_id),
@@ -309,12 +332,15 @@ class SqliteStore:
         return ids
 
     async def heartbeat(self, beats: Sequence[Beat], now: float, lease_until: float) -> set[LeaseRef]:
+        asked_at = time.monotonic()
+
         def extend(db: apsw.Connection) -> set[LeaseRef]:
-            statement = self._sql["heartbeat"]
+            statement, waited = self._sql["heartbeat"], _waited_since(asked_at)
+            bound = (lease_until + waited, now + waited)
             return {
                 LeaseRef(beat.queue_id, beat.fence)
                 for beat in beats
-                if db.execute(statement, (*beat, lease_until, now)).fetchall()
+                if db.execute(statement, (*beat, *bound)).fetchall()
             }
 
         return await self._write(extend)
@@ -322,11 +348,26 @@ class SqliteStore:
     async def amend_jobs(
         self, ids: Sequence[int], plan: JobsPlan, now: float, *, skip_locked: bool = False
     ) -> None:
-        def amend(db: apsw.Connection) -> None:
-            found = db.execute(self._sql["peek_jobs"], (json.dumps(list(ids)),)).fetchall()
-            self._apply(db, plan(rows.locked(found)), now)
+        await self._write(lambda db: self.amend_in(db, ids, plan, now))
 
-        await self._write(amend)
+    def amend_in(self, db: apsw.Connection, ids: Sequence[int], plan: JobsPlan, now: float) -> None:
+        found = db.execute(self._sql["peek_jobs"], (json.dumps(list(ids)),)).fetchall()
+        self._apply(db, plan(rows.locked(found)), now)
+
+    def transaction(self) -> StoreTransaction:
+        self._refuse_after_fork()
+        if self._line is None:
+            self._line = TransactionLine(self)
+        return SqliteTransaction(self._line, seconds=self.transaction_seconds_max)
+
+    def connect_writer(self) -> apsw.Connection:
+        """A further connection that writes as durably as the store's own."""
+        db = self._connect(apsw.SQLITE_OPEN_READWRITE)
+        db.execute(f"PRAGMA synchronous = {self._synchronous}")
+        return db
+
+    def forget_groups(self) -> None:
+        self._groups = {}
 
     async def amend_executions(self, ids: Sequence[int], plan: ExecutionsPlan, now: float) -> None:
         def amend(db: apsw.Connection) -> None:
@@ -375,7 +416,13 @@ class SqliteStore:
         return due
 
     async def expired(self, now: float, limit: int) -> list[LeaseRef]:
-        return [LeaseRef(*row) for row in await self._read("expired", (now, limit))]
+        """Where there are any, asked again as a writer: whoever held the database, and kept heartbeats
+        waiting with it, has let it go then."""
+        if not await self._read("expired", (now, limit)):
+            return []
+        return await self._write(
+            lambda db: [LeaseRef(*row) for row in db.execute(self._sql["expired"], (now, limit))]
+        )
 
     async def overdue(self, now: float, limit: int) -> list[int]:
         return [id_ for (id_,) in await self._read("overdue", (now, limit))]
@@ -414,13 +461,24 @@ class SqliteStore:
     async def _write(self, action: Callable[[apsw.Connection], T]) -> T:
         def transact() -> T:
             try:
-                with _Transaction(self._writer):
+                with self._transaction():
                     return action(self._writer)
             except BaseException:
                 self._groups = {}  # some may have been made in the transaction that is gone
                 raise
 
         return await self._on_writer(transact)
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """One at a time in this process, so that its threads queue up instead of polling."""
+        if not self.write_lock.acquire(timeout=self.write_wait_seconds):
+            raise apsw.BusyError("another transaction of this process holds it")
+        try:
+            with _Transaction(self._writer):
+                yield
+        finally:
+            self.write_lock.release()
 
     async def _read(self, query: str, bindings: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         return await self._reading(lambda db: db.execute(self._sql[query], bindings).fetchall())
@@ -445,32 +503,15 @@ class SqliteStore:
         try:
             yield
         except apsw.Error as error:
-            raise self._explained(error) from error
+            raise self.explained(error) from error
 
     async def _in_thread(self, thread: ThreadPoolExecutor, action: Callable[[], T]) -> T:
         if self._process != os.getpid():
             self._refuse_after_fork()
         return await asyncio.get_running_loop().run_in_executor(thread, action)
 
-    def _explained(self, error: apsw.Error) -> Exception:
-        for kind, words in _UNUSABLE.items():
-            if isinstance(error, kind):
-                return StoreUnusable(
-                    f"The database {self.path} {words} ({error}).",
-                    guidance="Check the path and its permissions, or name another file.",
-                )
-        for kind, words in _UNAVAILABLE.items():
-            if isinstance(error, kind):
-                return StoreUnavailable(
-                    f"The database {self.path} {words} ({error}).",
-                    guidance="Nothing was written. It is safe to try again once the cause is gone.",
-                )
-        if isinstance(error, _ABOUT_THE_DATA):
-            return error
-        return StoreUnavailable(
-            f"The database {self.path} failed ({type(error).__name__}: {error}).",
-            guidance="Nothing was written. It is safe to try again.",
-        )
+    def explained(self, error: apsw.Error) -> Exception:
+        return in_our_words(error, self.path)
 
 
 class _Transaction:
@@ -490,6 +531,18 @@ class _Transaction:
             # A failed commit (a full disk, say) may leave the transaction open.
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
+
+
+def _waited_since(asked_at: float) -> float:
+    """Seconds that a lease waited for its transaction's turn: it counts from then, not from when it was asked
+    for. Moments do not matter."""
+    waited = time.monotonic() - asked_at
+    return waited if waited > NO_WAIT_SECONDS else 0.0
+
+
+def _write_lock_of(path: Path) -> threading.Lock:
+    with _write_locks_guard:
+        return _write_locks.setdefault(path.resolve(), threading.Lock())
 
 
 def check_sqlite_version(found: str) -> None:

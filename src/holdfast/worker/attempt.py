@@ -2,24 +2,35 @@
 
 Nothing a handler does escapes: whatever it raises becomes a Failure, and so does a result that cannot
 be stored. Sync handlers run in threads, which nobody can kill: their timeout is told at once, and the
-caller learns when the thread has really ended.
+caller learns when the thread has really ended. Handlers with isolation="process" run in processes, which
+are killed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
+import logging
 import time
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from holdfast.core.errors import PayloadInvalid, PayloadTooLarge
-from holdfast.core.failures import Failure, failure_from_exception
-from holdfast.core.model import Completed, Failed, Leased, Outcome
+from holdfast.core.model import Completed, Failed, Leased, Outcome, Report
 from holdfast.core.payload import PAYLOAD_BYTES_MAX_DEFAULT, encode_payload, unstorable_output
+from holdfast.worker.child import Call
 from holdfast.worker.context import Context
+from holdfast.worker.handler_error import failure_of, timed_out
+from holdfast.worker.isolation import ProcessIsolation, name_of_function
+from holdfast.worker.processes import START_SECONDS_MAX, IsolatedCall, Processes
+from holdfast.worker.transaction import AttemptTransaction
+
+log = logging.getLogger("holdfast.worker")
 
 Function = Callable[[Context], Any]
 
@@ -31,10 +42,13 @@ class Handler:
     function: Function
     clear: Function | None = None
     is_async: bool = False
+    isolation: ProcessIsolation | None = None
 
     @classmethod
-    def of(cls, function: Function, clear: Function | None = None) -> Handler:
-        return cls(function, clear, is_async(function))
+    def of(
+        cls, function: Function, clear: Function | None = None, isolation: ProcessIsolation | None = None
+    ) -> Handler:
+        return cls(function, clear, is_async(function), isolation)
 
 
 def is_async(function: Function) -> bool:
@@ -52,20 +66,53 @@ class Attempt:
         executor: Executor,
         *,
         payload_bytes_max: int = PAYLOAD_BYTES_MAX_DEFAULT,
+        processes: Processes | None = None,
     ) -> None:
+        """Without `processes` there is nowhere else to run a handler than here."""
         self._job = job
         self._context = context
         self._handlers = handlers
         self._executor = executor
         self._payload_bytes_max = payload_bytes_max
+        self._processes = processes
+        self._limit: asyncio.Timeout | None = None
         self._cleared = not job.clear
         self.thread: asyncio.Future[Any] | None = None
 
-    async def run(self) -> Outcome:
-        """The outcome. Where a thread goes on after its timeout, `thread` is what to await before the slot is
-        free again."""
+    async def run(self) -> Outcome | None:
+        """The outcome to report; None where nothing is left to report: the attempt was settled in its
+        handler's own transaction. Where a thread goes on after its timeout, `thread` is what to await
+        before the slot is free again."""
+        try:
+            outcome = await self._run()
+        except BaseException:
+            if (transaction := self._context.attempt_transaction) is not None:
+                await asyncio.shield(transaction.end())
+            raise
+        if (transaction := self._context.attempt_transaction) is not None:
+            return await self._settled(outcome, transaction)
+        return outcome
+
+    async def _settled(self, outcome: Outcome, transaction: AttemptTransaction) -> Outcome | None:
+        try:
+            if isinstance(outcome, Completed) and transaction.failed is not None:
+                outcome = Failed(failure_of(transaction.failed, self._job), self._cleared)
+            if isinstance(outcome, Completed) and transaction.is_open:
+                report = Report(self._job.queue_id, self._job.fence, outcome)
+                ack = await transaction.complete(report, self._job)
+                if not ack.accepted:
+                    log.warning("The outcome of job %d was not taken: %s", ack.queue_id, ack.message)
+                return None
+        except Exception as error:
+            # Nothing was kept, or, where the connection broke at the very commit, everything was: then
+            # this failure comes with a fence that is settled already, and changes nothing.
+            outcome = Failed(failure_of(error, self._job), self._cleared)
+        finally:
+            await asyncio.shield(transaction.end())
+        return outcome
+
+    async def _run(self) -> Outcome:
         job = self._job
-        limit: asyncio.Timeout | None = None
         begun = _Begun(self._work())
         started = time.perf_counter()
         try:
@@ -73,22 +120,28 @@ class Attempt:
             # for something, no timer could interrupt it anyway.
             if not begun.run_until_it_waits():
                 remaining = job.timeout_seconds - (time.perf_counter() - started)
-                async with asyncio.timeout(remaining) as limit:
+                if self._isolation_of(self._handlers[job.handler]) is not None:
+                    remaining += START_SECONDS_MAX  # until its process has begun: see _begin_timeout
+                async with asyncio.timeout(remaining) as self._limit:
                     await begun
         except TimeoutError as error:
-            expired = limit is not None and limit.expired()
-            failure = _timed_out(job) if expired else _failure(error)
+            expired = self._limit is not None and self._limit.expired()
+            failure = timed_out(job) if expired else failure_of(error, self._job)
             return Failed(failure, self._cleared)
+        except _FailedInProcess as error:
+            return msgspec.structs.replace(error.outcome, cleared=self._cleared)
         except asyncio.CancelledError as error:
             if asyncio.current_task().cancelling():  # type: ignore[union-attr]
                 raise  # meant for this worker, not the handler's own affair
-            return Failed(_failure(error), self._cleared)
+            return Failed(failure_of(error, self._job), self._cleared)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # some libraries' errors are no Exception: a panic in native code
-            return Failed(_failure(error), self._cleared)
+            return Failed(failure_of(error, self._job), self._cleared)
         if begun.result is None:
             return Completed()
+        if isinstance(begun.result, _Encoded):
+            return Completed(begun.result.text)
         try:
             text = encode_payload(begun.result, what="output", bytes_max=self._payload_bytes_max)
         except (PayloadInvalid, PayloadTooLarge) as error:
@@ -99,6 +152,8 @@ class Attempt:
         if not self._cleared:
             await self._clear()
         handler = self._handlers[self._job.handler]
+        if (isolation := self._isolation_of(handler)) is not None:
+            return await self._call_in_process(handler.function, isolation, self._payload_bytes_max)
         if handler.is_async:
             return await handler.function(self._context)
         return await self._call(handler.function, is_async=False)
@@ -108,7 +163,11 @@ class Attempt:
         prefix = self._job.handler.removesuffix(self._job.step)
         for step in self._job.clear:
             handler = self._handlers.get(prefix + step)
-            if handler is not None and handler.clear is not None:
+            if handler is None or handler.clear is None:
+                continue
+            if (isolation := self._isolation_of(handler)) is not None:
+                await self._call_in_process(handler.clear, isolation, None)
+            else:
                 await self._call(handler.clear, is_async=is_async(handler.clear))
         self._cleared = True
 
@@ -127,6 +186,55 @@ class Attempt:
             raise
         self.thread = None
         return result
+
+    def _isolation_of(self, handler: Handler) -> ProcessIsolation | None:
+        return None if self._processes is None else handler.isolation
+
+    async def _call_in_process(
+        self, function: Function, isolation: ProcessIsolation, output_bytes_max: int | None
+    ) -> _Encoded:
+        loop = asyncio.get_running_loop()
+        assert self._processes is not None
+        call = IsolatedCall(
+            self._processes,
+            Call(
+                self._job,
+                name_of_function(function, f"Step {self._job.step}"),
+                isolation.memory_bytes,
+                output_bytes_max,
+            ),
+            on_started=lambda: loop.call_soon_threadsafe(self._begin_timeout),
+            tell_progress=self._context.progress,
+        )
+        thread = loop.run_in_executor(self._executor, call.run)
+        try:
+            outcome = await asyncio.shield(thread)
+        except asyncio.CancelledError:
+            call.kill()  # the thread ends with it, and the slot is free
+            thread.add_done_callback(_forget)
+            raise
+        if isinstance(outcome, Failed):
+            raise _FailedInProcess(outcome)
+        return _Encoded(outcome.result)
+
+    def _begin_timeout(self) -> None:
+        """Starting a process and importing the step's module in it is not the handler's time."""
+        if self._limit is not None:
+            with contextlib.suppress(RuntimeError):  # it is over already
+                self._limit.reschedule(asyncio.get_running_loop().time() + self._job.timeout_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Encoded:
+    """What a process returned: JSON text already."""
+
+    text: str
+
+
+class _FailedInProcess(Exception):
+    def __init__(self, outcome: Failed) -> None:
+        super().__init__()
+        self.outcome = outcome
 
 
 def _in_thread(function: Function, context: Context) -> Any:
@@ -171,22 +279,6 @@ class _Begun:
                     self._waits_for = self._coroutine.send(answer)
         except StopIteration as end:
             self.result = end.value
-
-
-def _failure(error: BaseException) -> Failure:
-    """The error as the handler's author sees it: without the frames of this file that led to the handler."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
-        trace = trace.tb_next
-    return failure_from_exception(error.with_traceback(trace), now=time.time())
-
-
-def _timed_out(job: Leased) -> Failure:
-    return Failure(
-        message=f"Step {job.step} did not finish within its timeout of {job.timeout_seconds:g} s.",
-        exception="TimeoutError",
-        exception_types=("builtins.TimeoutError",),
-    )
 
 
 def _forget(future: asyncio.Future[Any]) -> None:

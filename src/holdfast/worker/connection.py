@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from holdfast.core.model import Ack, Lane, LeaseRef, LeaseResult, Report
+from holdfast.core.model import Ack, Lane, LeaseRef, LeaseResult, Report, WorkerRecord
 from holdfast.engine import Engine
 from holdfast.store import store_from_url
+from holdfast.worker.transaction import OpenTransaction
 
 
 class Connection(Protocol):
@@ -30,11 +31,20 @@ class Connection(Protocol):
 
     async def release(self, leases: Sequence[LeaseRef]) -> list[Ack]: ...
 
+    async def announce(self, worker: WorkerRecord) -> None:
+        """Tell that this worker lives; said again every `announce_seconds`."""
+
+    async def retire(self, worker_id: str) -> None:
+        """Tell that it has ended in order."""
+
     async def now(self) -> float: ...
 
     def work_ticket(self) -> int: ...
 
     async def wait_for_work(self, ticket: int, seconds: float) -> None: ...
+
+    def transaction(self) -> OpenTransaction:
+        """A transaction for one attempt; it opens at its first statement."""
 
     async def twin(self) -> Connection:
         """Another connection to the same place, for the thread of the heartbeats."""
@@ -50,9 +60,12 @@ class DirectConnection:
         self._owns_store = owns_store
         self.report = engine.report
         self.release = engine.release
+        self.announce = engine.announce
+        self.retire = engine.retire
         self.work_ticket = engine.store.work_ticket
         self.wait_for_work = engine.store.wait_for_work
         self.now = engine.store.now
+        self.transaction = engine.transaction
 
     async def lease(
         self,

@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.core.model import Lane, Leased
 from holdfast.core.payload import decode_payload
+from holdfast.worker.transaction import AttemptTransaction, Transaction, Transactions, unavailable
 
 
 class Outputs(Mapping[str, Any]):
@@ -35,9 +36,18 @@ class Outputs(Mapping[str, Any]):
 class Context:
     """One attempt, seen from inside its handler."""
 
-    def __init__(self, job: Leased, tell_progress: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        job: Leased,
+        tell_progress: Callable[[float], None],
+        transactions: Transactions | None = None,
+    ) -> None:
         self._job = job
         self._tell_progress = tell_progress
+        self._transactions = transactions
+        self.attempt_transaction: AttemptTransaction | None = None
+        self.stopping = False
+        """Set when the worker was asked to stop: what is not finished within its grace period is cut off."""
         self.lease_lost = False
         """Set when the attempt was cancelled or given to another worker: what it does is in vain."""
 
@@ -88,3 +98,13 @@ class Context:
         if not 0 <= fraction <= 1:
             raise ValueError(f"progress is a fraction from 0 to 1, not {fraction!r}")
         self._tell_progress(float(fraction))
+
+    def transaction(self) -> Transaction:
+        """A block of SQL in Holdfast's database that commits together with the completion of this step, or
+        not at all. Open it late and keep it short: it ends with the handler, at the latest after 5 s on
+        SQLite and 30 s on PostgreSQL."""
+        if self._transactions is None:
+            raise unavailable(self.step)
+        if self.attempt_transaction is None:
+            self.attempt_transaction = self._transactions.for_attempt()
+        return Transaction(self.attempt_transaction)

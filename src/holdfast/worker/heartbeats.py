@@ -1,7 +1,8 @@
 """Heartbeats on a thread, an event loop and a connection of their own.
 
 A handler that blocks the worker's event loop, or a report that takes long, cannot starve them. One
-heartbeat serves all leases; an attempt that ends within the first interval never costs one.
+heartbeat serves all leases; an attempt that ends within the first interval never costs one. The worker
+announces itself from here too, as it lives for as long as this thread beats.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.model import LeaseRef
+from holdfast.core.model import LeaseRef, WorkerRecord
+from holdfast.worker.announcing import Announcer
 from holdfast.worker.connection import Connection
 
 log = logging.getLogger("holdfast.worker")
 
 HEARTBEATS_PER_LEASE = 3
 PROGRESS_SECONDS = 1.0
+STOP_SECONDS_MAX = 5.0
 
 
 @dataclass(slots=True)
@@ -33,12 +36,17 @@ class Heartbeats:
     """`on_lost` is called on the heartbeat thread with each lease that is no longer held."""
 
     def __init__(
-        self, connection: Connection, lease_seconds: float, on_lost: Callable[[LeaseRef], None]
+        self,
+        connection: Connection,
+        lease_seconds: float,
+        on_lost: Callable[[LeaseRef], None],
+        worker: WorkerRecord,
     ) -> None:
         self._connection = connection
         self._lease_seconds = lease_seconds
         self._interval = lease_seconds / HEARTBEATS_PER_LEASE
         self._on_lost = on_lost
+        self._announcer = Announcer(worker)
         self._held: dict[LeaseRef, _Held] = {}
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="holdfast-heartbeats", daemon=True)
@@ -49,10 +57,17 @@ class Heartbeats:
 
     async def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._stopping.set)
-        await asyncio.to_thread(self._thread.join)
+        # With a store that does not answer it ends later, by itself: nothing depends on it any more.
+        await asyncio.to_thread(self._thread.join, STOP_SECONDS_MAX)
 
     def hold(self, lease: LeaseRef) -> None:
         self._held[lease] = _Held(time.monotonic())
+
+    def may_be_lost(self, lease: LeaseRef) -> bool:
+        """Whether nobody has confirmed the lease for as long as it lasts: this process was frozen, or the
+        store away."""
+        held = self._held.get(lease)
+        return held is None or time.monotonic() - held.beaten_at >= self._lease_seconds
 
     def drop(self, lease: LeaseRef) -> None:
         self._held.pop(lease, None)
@@ -74,6 +89,7 @@ class Heartbeats:
             while not self._stopping.is_set():
                 try:
                     connection = connection or await self._connection.twin()
+                    self._announcer.announce_if_due(connection)
                     await self._beat(connection)
                 except HoldfastError as error:
                     # The leases may still stand: try again before they run out.
@@ -83,6 +99,7 @@ class Heartbeats:
                 await asyncio.wait([stopping], timeout=tick)
         finally:
             if connection is not None:
+                await self._announcer.retire(connection)
                 await connection.close()
 
     async def _beat(self, connection: Connection) -> None:

@@ -5,7 +5,9 @@
 
 Leasing, running and reporting overlap, so one round trip serves many short jobs. How much is leased
 ahead follows how long handlers take: none where they are long, hundreds where they take microseconds.
-What is leased and not run when the worker stops is given back.
+
+Asked to stop, it leases nothing more, gives back what it has not begun, lets handlers finish for a grace
+period, then cuts them off and gives their attempts back as well.
 """
 
 from __future__ import annotations
@@ -14,32 +16,42 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.core.errors import HoldfastError, InvalidInput
 from holdfast.core.model import Lane, Leased, LeaseRef, LeaseResult, Report
 from holdfast.core.payload import PAYLOAD_BYTES_MAX_DEFAULT
+from holdfast.worker import isolation
+from holdfast.worker.announcing import worker_record
 from holdfast.worker.attempt import Attempt, Handler
 from holdfast.worker.connection import Connection
 from holdfast.worker.context import Context
 from holdfast.worker.heartbeats import Heartbeats
+from holdfast.worker.processes import Processes
+from holdfast.worker.transaction import Transactions
 
 log = logging.getLogger("holdfast.worker")
 
 CONCURRENCY_DEFAULT = 16
 LEASE_SECONDS_DEFAULT = 60.0
 POLL_SECONDS_DEFAULT = 1.0
+GRACE_SECONDS_DEFAULT = 25.0
 PREFETCH_JOBS_MAX = 500
 PREFETCH_SECONDS = 0.1
 REPORTS_PER_BATCH = 500
-OUTCOMES_WAITING_MAX = 2_000
+# What a worker holds beyond its slots, finished and not yet reported ones included: no more than these can
+# be run again when its process dies.
+HELD_JOBS_MAX = 1_000
 AWAY_SECONDS_MIN = 0.1
 AWAY_SECONDS_MAX = 10.0
 EMPTY_CLAIM_SECONDS = 0.05
 PREFETCH_WAIT_SECONDS_MAX = 1.0
-ALONE_WAIT_SECONDS = 5.0
+ALONE_WAIT_SECONDS_MIN = 5.0
+ALONE_WAIT_SECONDS_MAX = 60.0
+CUT_OFF_SECONDS = 2.0
+LAST_WORDS_SECONDS = 5.0
 YIELD_SECONDS = 0.001
 
 
@@ -62,18 +74,34 @@ class Worker:
         lease_seconds: float = LEASE_SECONDS_DEFAULT,
         lanes: Sequence[Lane] = (Lane.MANUAL, Lane.BULK),
         poll_seconds: float = POLL_SECONDS_DEFAULT,
+        grace_seconds: float = GRACE_SECONDS_DEFAULT,
         payload_bytes_max: int = PAYLOAD_BYTES_MAX_DEFAULT,
     ) -> None:
         if concurrency < 1:
             raise InvalidInput(f"A worker needs a concurrency of at least 1, not {concurrency}.")
+        if isolation.is_loading:
+            raise InvalidInput(
+                "A worker cannot be started while a step's module is imported in a process of its own.",
+                guidance='Start it under if __name__ == "__main__":, where an import does not run it.',
+            )
         self.worker_id = worker_id
         self._connection = connection
         self._handlers = handlers
         self._handler_names = sorted(handlers)
+        self._isolated = [name for name in self._handler_names if handlers[name].isolation is not None]
+        self._in_worker = [name for name in self._handler_names if handlers[name].isolation is None]
         self._concurrency = concurrency
         self._lease_seconds = lease_seconds
         self._lanes = lanes
+        self._record = worker_record(
+            worker_id,
+            concurrency=concurrency,
+            lanes=lanes,
+            handlers=self._handler_names,
+            lease_seconds=lease_seconds,
+        )
         self._poll_seconds = poll_seconds
+        self.grace_seconds = grace_seconds
         self._payload_bytes_max = payload_bytes_max
         self._prefetched: deque[tuple[float, Leased]] = deque()  # with the time it was leased
         self._outcomes: deque[Report] = deque()
@@ -87,23 +115,26 @@ class Worker:
         self._reporting = 0
         self._leasing = asyncio.Lock()
         self._slots_stuck = 0  # their threads have timed out and go on
+        self._is_over = False  # a handler may swallow the cancellation that was to end its slot
         self._alone_not_before = 0.0
-        self._running_task: asyncio.Task[None] | None = None
+        self._alone_patience = ALONE_WAIT_SECONDS_MIN
         self.ended = asyncio.Event()
-        self.was_dropped = False
+        self.leaves_threads = False
+        """Handlers were cut off whose threads go on: only the end of the process ends them."""
 
     async def run(self) -> None:
-        """Work until `stop()` is called, then finish what runs and give back what was not begun.
-        Cancelled, it drops everything at once: what it held runs again when its leases have expired."""
+        """Work until `stop()` is called, then wind down within the grace period. Cancelled, it drops
+        everything at once: what it held runs again when its leases have expired."""
         loop = asyncio.get_running_loop()
+        self._transactions = Transactions(self._connection.transaction)
 
         def on_lost(lease: LeaseRef) -> None:
             loop.call_soon_threadsafe(self._abandon, lease)
 
-        self._heartbeats = Heartbeats(self._connection, self._lease_seconds, on_lost)
+        self._heartbeats = Heartbeats(self._connection, self._lease_seconds, on_lost, self._record)
         self._executor = ThreadPoolExecutor(self._concurrency, "holdfast-handler")
+        self._processes = Processes(self._concurrency)
         self._heartbeats.start()
-        self._running_task = asyncio.current_task()
         slots = [asyncio.create_task(self._run_slot()) for _ in range(self._concurrency)]
         reporter = asyncio.create_task(self._report_outcomes())
         leaser = asyncio.create_task(self._lease_ahead())
@@ -117,46 +148,71 @@ class Worker:
                 task.result()
             await self._wind_down(leaser, slots, reporter)
         finally:
+            self._is_over = True
             for task in tasks:
                 task.cancel()
+            processes_ended = asyncio.wrap_future(self._processes.close())
             await asyncio.shield(self._heartbeats.stop())
+            await asyncio.shield(processes_ended)
             self._executor.shutdown(wait=False, cancel_futures=True)
             self.ended.set()
 
     def stop(self) -> None:
-        """Lease nothing more, finish what runs, give back the rest."""
+        """Lease nothing more, finish within the grace period, give back the rest."""
         self._stopping.set()
+        for running in self._running.values():
+            running.context.stopping = True
 
-    def stop_or_drop(self) -> None:
-        """For signals: the first stops, a second one drops what still runs."""
-        if not self._stopping.is_set():
-            log.warning(
-                "Stopping: %d running, %d outcomes to report. Another signal ends the worker at once.",
-                len(self._running),
-                len(self._outcomes) + self._reporting,
-            )
-            self.stop()
-        elif self._running_task is not None:
-            self.was_dropped = True
-            self._running_task.cancel()
+    @property
+    def load(self) -> tuple[int, int]:
+        """How many attempts run, and how many have ended and are not yet reported."""
+        return len(self._running), len(self._outcomes) + self._reporting
 
     async def _wind_down(
         self, leaser: asyncio.Task[None], slots: list[asyncio.Task[None]], reporter: asyncio.Task[None]
     ) -> None:
-        async with self._leasing:  # cut off in the middle, a lease would be nobody's
-            await _ended(leaser)
+        deadline = time.monotonic() + self.grace_seconds
+        # Cut off in the middle, a lease would be nobody's: it runs out by itself.
+        await _within(deadline, self._leasing.acquire())
+        await _ended(leaser)
         leases = [LeaseRef(job.queue_id, job.fence) for _, job in self._prefetched]
         self._prefetched.clear()
-        await self._give_back(leases)
-        while self._running:
-            self._room_made.clear()
-            await self._room_made.wait()
+        await _within(max(deadline, time.monotonic() + CUT_OFF_SECONDS), self._give_back(leases))
+        await self._settled(deadline, lambda: not self._running)
+        cut_off = await self._cut_off()
+        self._is_over = True
         for slot in slots:
-            await _ended(slot)
-        while self._outcomes or self._reporting:
-            self._room_made.clear()
-            await self._room_made.wait()
+            slot.cancel()
+        await asyncio.wait(slots, timeout=CUT_OFF_SECONDS)  # one that ignores it ends with the process
+        # The reports of what has finished, and the attempts of what has not, are worth some more seconds.
+        deadline = max(deadline, time.monotonic() + LAST_WORDS_SECONDS)
+        if not await self._settled(deadline, lambda: not (self._outcomes or self._reporting)):
+            unreported = len(self._outcomes) + self._reporting
+            log.warning("%d outcomes could not be reported; these jobs will be run again.", unreported)
         await _ended(reporter)
+        await _within(deadline, self._give_back(cut_off))
+
+    async def _cut_off(self) -> list[LeaseRef]:
+        """End what still runs after the grace period. A thread cannot be ended: it is left to itself."""
+        cut_off = dict(self._running)
+        if not cut_off:
+            return []
+        log.warning("The grace period is over: %d attempts are cut off and given back.", len(cut_off))
+        for lease, running in cut_off.items():
+            running.context.lease_lost = True
+            self._abandoned.add(lease)
+            running.task.cancel()
+        await self._settled(time.monotonic() + CUT_OFF_SECONDS, lambda: not self._running)
+        self.leaves_threads = bool(self._running or self._slots_stuck)
+        return list(cut_off)
+
+    async def _settled(self, deadline: float, is_settled: Callable[[], bool]) -> bool:
+        """Whether it came to be so in time."""
+        while not is_settled():
+            self._room_made.clear()
+            if not await _within(deadline, self._room_made.wait()):
+                return is_settled()
+        return True
 
     # leasing
 
@@ -171,7 +227,10 @@ class Worker:
         target = slots + ahead
         held = len(self._prefetched) + len(self._running)
         # A half-full store of short jobs is no reason to ask again; a free slot is.
-        return target - held if held <= max(target // 2, slots - 1) else 0
+        if held > max(target // 2, slots - 1):
+            return 0
+        unreported = len(self._outcomes) + self._reporting
+        return min(target - held, slots + HELD_JOBS_MAX - held - unreported)
 
     def _longest_running(self) -> float:
         oldest = next(iter(self._running.values()), None)  # kept in the order of their start
@@ -182,27 +241,28 @@ class Worker:
         while True:
             self._room_made.clear()
             wanted = self._jobs_wanted()
-            if wanted <= 0 or len(self._outcomes) > OUTCOMES_WAITING_MAX:
+            if wanted <= 0:
                 await self._room_made.wait()
                 continue
             ticket = self._connection.work_ticket()
             try:
                 result = await self._lease(wanted, alone=False)
+                isolated = result.alone_ready and await self._take_one_isolated()
                 if result.alone_ready and time.monotonic() >= self._alone_not_before:
                     await self._run_one_alone()
                 away_seconds = AWAY_SECONDS_MIN
-                if not result.jobs:
+                if not result.jobs and not isolated:
                     await self._wait_for_work(ticket, result.next_due)
             except Exception as error:
                 await _away("Leasing", away_seconds, error)
                 away_seconds = min(away_seconds * 2, AWAY_SECONDS_MAX)
 
-    async def _lease(self, limit: int, *, alone: bool) -> LeaseResult:
+    async def _lease(self, limit: int, *, alone: bool, handlers: Sequence[str] | None = None) -> LeaseResult:
         """Lease into the prefetched jobs; one that must run alone is only returned."""
         async with self._leasing:
             result = await self._connection.lease(
                 self.worker_id,
-                self._handler_names,
+                self._handler_names if handlers is None else handlers,
                 limit,
                 lease_seconds=self._lease_seconds,
                 lanes=self._lanes,
@@ -210,8 +270,12 @@ class Worker:
             )
             if result.jobs:
                 now, leased_at = await self._connection.now(), time.perf_counter()
-                # A blocked event loop may have let them expire on their way here.
+                # A blocked event loop may have let them expire on their way here. Nobody has begun them, so
+                # they can still be given back, unless the sweep was faster.
                 jobs = [job for job in result.jobs if job.lease_until > now]
+                if len(jobs) < len(result.jobs):
+                    late = [job for job in result.jobs if job.lease_until <= now]
+                    await self._give_back([LeaseRef(job.queue_id, job.fence) for job in late])
                 for job in jobs:
                     self._heartbeats.hold(LeaseRef(job.queue_id, job.fence))
                 if alone:
@@ -228,19 +292,31 @@ class Worker:
             seconds = min(seconds, max(next_due - await self._connection.now(), EMPTY_CLAIM_SECONDS))
         await self._connection.wait_for_work(ticket, seconds)
 
+    async def _take_one_isolated(self) -> bool:
+        """Whether there was a job to run alone whose step has a process of its own: it can begin at once,
+        whatever else runs here."""
+        taken = (await self._lease(1, alone=True, handlers=self._isolated)).jobs if self._isolated else []
+        if taken:
+            self._prefetched.extendleft((time.perf_counter(), job) for job in taken)
+            self._work_arrived.set()
+        return bool(taken)
+
     async def _run_one_alone(self) -> None:
         """Take one job whose worker was lost before, let everything else here end, then run it beside
         nothing. Taken first, so that no other worker stops its own work for it; given back where the
         rest does not end soon."""
-        taken = (await self._lease(1, alone=True)).jobs
+        taken = (await self._lease(1, alone=True, handlers=self._in_worker)).jobs if self._in_worker else []
         try:
-            if taken and await self._idle(ALONE_WAIT_SECONDS):
+            if taken and await self._idle(self._alone_patience):
                 self._prefetched.append((time.perf_counter(), taken.pop()))
                 self._work_arrived.set()
+                self._alone_patience = ALONE_WAIT_SECONDS_MIN
                 await self._idle(None)
         finally:
             if taken:
-                self._alone_not_before = time.monotonic() + ALONE_WAIT_SECONDS
+                # More patience the next time: with handlers that take minutes, a few seconds never do.
+                self._alone_not_before = time.monotonic() + self._alone_patience
+                self._alone_patience = min(self._alone_patience * 2, ALONE_WAIT_SECONDS_MAX)
                 await self._give_back([LeaseRef(job.queue_id, job.fence) for job in taken])
 
     async def _idle(self, seconds: float | None) -> bool:
@@ -282,27 +358,40 @@ class Worker:
     async def _run_slot(self) -> None:
         task = asyncio.current_task()
         assert task is not None
-        while True:
+        while not self._is_over:
             while not self._prefetched:
                 self._work_arrived.clear()
                 await self._work_arrived.wait()
             _, job = self._prefetched.popleft()
-            if await self._run_job(job, task) > YIELD_SECONDS:
+            lease = LeaseRef(job.queue_id, job.fence)
+            if self._heartbeats.may_be_lost(lease):
+                await self._give_back([lease])  # another worker may have done it meanwhile
+                self._room_made.set()
+                continue
+            if await self._run_job(job, lease, task) > YIELD_SECONDS:
                 await asyncio.sleep(0)  # a handler that blocks must not keep reports and stops waiting
             self._room_made.set()
 
-    async def _run_job(self, job: Leased, task: asyncio.Task[None]) -> float:
+    async def _run_job(self, job: Leased, lease: LeaseRef, task: asyncio.Task[None]) -> float:
         """Run one attempt to its outcome; how many seconds it took."""
-        lease = LeaseRef(job.queue_id, job.fence)
-        context = Context(job, lambda fraction: self._heartbeats.tell_progress(lease, fraction))
+        context = Context(
+            job, lambda fraction: self._heartbeats.tell_progress(lease, fraction), self._transactions
+        )
         started = time.perf_counter()
         self._running[lease] = _Running(task, context, started)
         attempt = Attempt(
-            job, context, self._handlers, self._executor, payload_bytes_max=self._payload_bytes_max
+            job,
+            context,
+            self._handlers,
+            self._executor,
+            payload_bytes_max=self._payload_bytes_max,
+            processes=self._processes,
         )
         try:
             outcome = await attempt.run()
-            if lease not in self._abandoned:
+            if outcome is None:
+                self._heartbeats.drop(lease)
+            elif lease not in self._abandoned:
                 self._outcomes.append(Report(job.queue_id, job.fence, outcome))
                 self._outcome_arrived.set()
         except asyncio.CancelledError:
@@ -328,6 +417,9 @@ class Worker:
     def _abandon(self, lease: LeaseRef) -> None:
         """The lease was lost, or its execution cancelled: nobody waits for this attempt any more."""
         if running := self._running.get(lease):
+            transaction = running.context.attempt_transaction
+            if transaction is not None and transaction.is_completing:
+                return  # the lease ends with its commit, or the commit will find the fence to be stale
             log.warning(
                 "Job %d is no longer leased to this worker; its attempt is abandoned.", lease.queue_id
             )
@@ -374,6 +466,17 @@ async def _away(what: str, seconds: float, error: Exception) -> None:
     else:
         log.exception("%s failed and is tried again in %.1f s.", what, seconds)
     await asyncio.sleep(seconds)
+
+
+async def _within(deadline: float, awaitable: Awaitable[Any]) -> bool:
+    """Whether it ended before the deadline; it is cancelled otherwise."""
+    task = asyncio.ensure_future(awaitable)
+    try:
+        await asyncio.wait([task], timeout=max(deadline - time.monotonic(), 0.0))
+    finally:
+        ended = task.done()
+        task.cancel()
+    return ended
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

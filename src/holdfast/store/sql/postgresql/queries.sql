@@ -3,9 +3,18 @@
 
 -- name: save_definition
 -- The version numbers of a path are dense because the insert runs under the path's advisory lock.
-INSERT INTO holdfast.definitions (path, version, hash, content, created_at)
-SELECT $1, 1 + coalesce((SELECT max(version) FROM holdfast.definitions WHERE path = $1), 0), $2, $3, $4
+INSERT INTO holdfast.definitions (path, version, hash, content, created_at, registered_at)
+SELECT $1, 1 + coalesce((SELECT max(version) FROM holdfast.definitions WHERE path = $1), 0), $2, $3, $4, $4
 ON CONFLICT (path, hash) DO NOTHING;
+
+-- name: renew_definition
+-- Where another version was registered since; a row that somebody has locked is not waited for.
+UPDATE holdfast.definitions d SET registered_at = $3
+WHERE d.id IN (SELECT id FROM holdfast.definitions WHERE path = $1 AND hash = $2 FOR UPDATE SKIP LOCKED)
+    AND EXISTS (
+        SELECT FROM holdfast.definitions o
+        WHERE o.path = $1 AND o.id <> d.id AND o.registered_at >= d.registered_at
+    );
 
 -- name: definition_by_hash
 SELECT id, path, version, content FROM holdfast.definitions WHERE path = $1 AND hash = $2;
@@ -20,6 +29,13 @@ ON CONFLICT DO NOTHING;
 
 -- name: groups
 SELECT id, handler, lane, rank, operation, limit_name, alone FROM holdfast.claim_groups;
+
+-- name: facts
+-- What a submit must know of a connection it has never seen: the clock, the schema's version, and which
+-- database this is; the moment its schema was made tells it from others of the same name.
+SELECT extract(epoch FROM clock_timestamp())::float8, coalesce(max(version), 0),
+    concat_ws(' ', current_database(), 'holdfast'::regnamespace::oid, extract(epoch FROM min(applied_at)))
+FROM holdfast.schema_version;
 
 -- name: insert
 -- Ids are drawn before anything is inserted, so one statement can write all three tables.
@@ -279,3 +295,76 @@ WHERE {where} ORDER BY j.id LIMIT {limit};
 -- name: events
 SELECT id, execution_id, at, body FROM holdfast.events
 WHERE execution_id = $1 AND id >= $2 ORDER BY id LIMIT $3;
+
+-- name: announce_worker
+INSERT INTO holdfast.workers (
+    worker_id, host, pid, version, concurrency, lanes, handlers, started_at, seen_at, seen_until
+) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+ON CONFLICT (worker_id) DO UPDATE
+SET host = excluded.host, pid = excluded.pid, version = excluded.version,
+    concurrency = excluded.concurrency, lanes = excluded.lanes, handlers = excluded.handlers,
+    started_at = excluded.started_at, seen_at = excluded.seen_at, seen_until = excluded.seen_until;
+
+-- name: forget_workers
+DELETE FROM holdfast.workers WHERE seen_until < $1;
+
+-- name: retire_worker
+DELETE FROM holdfast.workers WHERE worker_id = $1;
+
+-- name: workers
+SELECT w.worker_id, w.host, w.pid, w.version, w.concurrency, w.lanes, w.handlers, w.started_at, w.seen_at,
+    w.seen_until
+FROM holdfast.workers w WHERE {where} ORDER BY w.started_at, w.worker_id LIMIT {limit};
+
+-- name: latest_definitions
+SELECT d.id, d.path, d.version, d.content FROM (
+    SELECT *, row_number() OVER (PARTITION BY path ORDER BY registered_at DESC, version DESC) AS place
+    FROM holdfast.definitions
+) d WHERE d.place = 1 AND {where} ORDER BY d.path LIMIT {limit};
+
+-- name: open_work
+-- Each half by its own partial index, so that it costs what is open and not what was ever done.
+SELECT o.status, o.handler, o.lane, count(*), min(o.available_at) FROM (
+    SELECT j.status, g.handler, g.lane, j.available_at
+    FROM holdfast.jobs j JOIN holdfast.claim_groups g ON g.id = j.claim_group
+    WHERE j.status IN ('queued', 'retry') AND j.held_by IS NULL
+    UNION ALL
+    SELECT j.status, g.handler, g.lane, j.available_at
+    FROM holdfast.jobs j JOIN holdfast.claim_groups g ON g.id = j.claim_group
+    WHERE j.status = 'leased'
+) o WHERE {where}
+GROUP BY o.status, o.handler, o.lane ORDER BY o.handler, o.lane, o.status LIMIT {limit};
+
+-- name: execution_counts
+SELECT e.status, count(*) FROM holdfast.executions e WHERE {where} GROUP BY e.status LIMIT {limit};
+
+-- name: failures
+-- What failed and was not retried since. A deadline ends an execution without a dead job.
+SELECT f.* FROM (
+    SELECT e.id AS execution_id, e.path, coalesce(j.step, e.error::json ->> 'stage') AS step,
+        e.error::json ->> 'error_type' AS error_type, coalesce(j.dead_reason, 'deadline') AS dead_reason,
+        e.error::json ->> 'category' AS category, e.error::json ->> 'message' AS message,
+        e.finished_at AS failed_at, e.manual_retries
+    FROM holdfast.executions e
+    LEFT JOIN holdfast.jobs j ON j.execution_id = e.id AND j.round = e.round AND j.status = 'dead'
+    WHERE e.status = 'failed'
+) f WHERE {where} ORDER BY f.execution_id LIMIT {limit};
+
+-- name: failure_groups
+SELECT g.path, g.step, g.error_type, g.dead_reason, e.error::json ->> 'category', g.executions, g.first_at,
+    g.last_at, g.example, e.error::json ->> 'message', e.error::json ->> 'user_message',
+    e.error::json ->> 'guidance'
+FROM (
+    SELECT f.path, f.step, f.error_type, f.dead_reason, count(*) AS executions, min(f.failed_at) AS first_at,
+        max(f.failed_at) AS last_at, max(f.execution_id) AS example
+    FROM (
+        SELECT e.id AS execution_id, e.path, coalesce(j.step, e.error::json ->> 'stage') AS step,
+            e.error::json ->> 'error_type' AS error_type,
+            coalesce(j.dead_reason, 'deadline') AS dead_reason, e.finished_at AS failed_at
+        FROM holdfast.executions e
+        LEFT JOIN holdfast.jobs j ON j.execution_id = e.id AND j.round = e.round AND j.status = 'dead'
+        WHERE e.status = 'failed'
+    ) f WHERE {where}
+    GROUP BY f.path, f.step, f.error_type, f.dead_reason
+) g JOIN holdfast.executions e ON e.id = g.example
+ORDER BY g.executions DESC, g.example DESC LIMIT {limit};

@@ -2,10 +2,10 @@
 -- the records they fill. Statements over many rows are run with executemany, lists of ids as JSON.
 
 -- name: save_definition
-INSERT INTO definitions (path, version, hash, content, created_at)
-SELECT ?1, 1 + coalesce((SELECT max(version) FROM definitions WHERE path = ?1), 0), ?2, ?3, ?4
+INSERT INTO definitions (path, version, hash, content, created_at, registered_at)
+SELECT ?1, 1 + coalesce((SELECT max(version) FROM definitions WHERE path = ?1), 0), ?2, ?3, ?4, ?4
 WHERE true
-ON CONFLICT (path, hash) DO NOTHING;
+ON CONFLICT (path, hash) DO UPDATE SET registered_at = excluded.registered_at;
 
 -- name: definition_by_hash
 SELECT id, path, version, content FROM definitions WHERE path = ?1 AND hash = ?2;
@@ -175,3 +175,76 @@ WHERE {where} ORDER BY j.id LIMIT {limit};
 -- name: events
 SELECT id, execution_id, at, body FROM events
 WHERE execution_id = ?1 AND id >= ?2 ORDER BY id LIMIT ?3;
+
+-- name: announce_worker
+INSERT INTO workers (
+    worker_id, host, pid, version, concurrency, lanes, handlers, started_at, seen_at, seen_until
+) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+ON CONFLICT (worker_id) DO UPDATE
+SET host = excluded.host, pid = excluded.pid, version = excluded.version,
+    concurrency = excluded.concurrency, lanes = excluded.lanes, handlers = excluded.handlers,
+    started_at = excluded.started_at, seen_at = excluded.seen_at, seen_until = excluded.seen_until;
+
+-- name: forget_workers
+DELETE FROM workers WHERE seen_until < ?1;
+
+-- name: retire_worker
+DELETE FROM workers WHERE worker_id = ?1;
+
+-- name: workers
+SELECT w.worker_id, w.host, w.pid, w.version, w.concurrency, w.lanes, w.handlers, w.started_at, w.seen_at,
+    w.seen_until
+FROM workers w WHERE {where} ORDER BY w.started_at, w.worker_id LIMIT {limit};
+
+-- name: latest_definitions
+SELECT d.id, d.path, d.version, d.content FROM (
+    SELECT *, row_number() OVER (PARTITION BY path ORDER BY registered_at DESC, version DESC) AS place
+    FROM definitions
+) d WHERE d.place = 1 AND {where} ORDER BY d.path LIMIT {limit};
+
+-- name: open_work
+-- Each half by its own partial index, so that it costs what is open and not what was ever done.
+SELECT o.status, o.handler, o.lane, count(*), min(o.available_at) FROM (
+    SELECT j.status, g.handler, g.lane, j.available_at
+    FROM jobs j JOIN claim_groups g ON g.id = j.claim_group
+    WHERE j.status IN ('queued', 'retry') AND j.held_by IS NULL
+    UNION ALL
+    SELECT j.status, g.handler, g.lane, j.available_at
+    FROM jobs j JOIN claim_groups g ON g.id = j.claim_group
+    WHERE j.status = 'leased'
+) o WHERE {where}
+GROUP BY o.status, o.handler, o.lane ORDER BY o.handler, o.lane, o.status LIMIT {limit};
+
+-- name: execution_counts
+SELECT e.status, count(*) FROM executions e WHERE {where} GROUP BY e.status LIMIT {limit};
+
+-- name: failures
+-- What failed and was not retried since. A deadline ends an execution without a dead job.
+SELECT f.* FROM (
+    SELECT e.id AS execution_id, e.path, coalesce(j.step, e.error ->> 'stage') AS step,
+        e.error ->> 'error_type' AS error_type, coalesce(j.dead_reason, 'deadline') AS dead_reason,
+        e.error ->> 'category' AS category, e.error ->> 'message' AS message,
+        e.finished_at AS failed_at, e.manual_retries
+    FROM executions e
+    LEFT JOIN jobs j ON j.execution_id = e.id AND j.round = e.round AND j.status = 'dead'
+    WHERE e.status = 'failed'
+) f WHERE {where} ORDER BY f.execution_id LIMIT {limit};
+
+-- name: failure_groups
+SELECT g.path, g.step, g.error_type, g.dead_reason, e.error ->> 'category', g.executions, g.first_at,
+    g.last_at, g.example, e.error ->> 'message', e.error ->> 'user_message',
+    e.error ->> 'guidance'
+FROM (
+    SELECT f.path, f.step, f.error_type, f.dead_reason, count(*) AS executions, min(f.failed_at) AS first_at,
+        max(f.failed_at) AS last_at, max(f.execution_id) AS example
+    FROM (
+        SELECT e.id AS execution_id, e.path, coalesce(j.step, e.error ->> 'stage') AS step,
+            e.error ->> 'error_type' AS error_type,
+            coalesce(j.dead_reason, 'deadline') AS dead_reason, e.finished_at AS failed_at
+        FROM executions e
+        LEFT JOIN jobs j ON j.execution_id = e.id AND j.round = e.round AND j.status = 'dead'
+        WHERE e.status = 'failed'
+    ) f WHERE {where}
+    GROUP BY f.path, f.step, f.error_type, f.dead_reason
+) g JOIN executions e ON e.id = g.example
+ORDER BY g.executions DESC, g.example DESC LIMIT {limit};

@@ -1,0 +1,293 @@
+"""`holdfast doctor`: is all well, and if not, what is to be done.
+
+Each check is a function that looks at one thing and returns findings. Nothing is changed by them, not
+even the schema of an old database, and nothing they meet is an error of the command: a database that
+does not answer is what it was called to find.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from holdfast.cli.options import (
+    EXIT_FAILED,
+    URL_VARIABLE,
+    database_option,
+    json_option,
+    refuse_missing_file,
+    store_of,
+)
+from holdfast.core.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.engine import Engine
+    from holdfast.store.inspection import Inspection
+
+OK, WARN, BAD = "ok", "warn", "bad"
+
+CLOCK_LEAD_SECONDS_MAX = 1.0
+# Workers sweep every few seconds; a lease that is over for so long was seen by nobody.
+EXPIRED_SECONDS = 60.0
+EXPIRED_COUNTED_MAX = 1_000
+VANISHED_SHOWN_MAX = 10
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """`level` is ok, warn or bad; `action` says what to do where it is not ok."""
+
+    check: str
+    level: str
+    message: str
+    action: str = ""
+
+
+@click.command(
+    epilog="Example:  holdfast doctor --db postgresql://holdfast@db/holdfast",
+    short_help="Check database, workers and waiting work, and say what to do.",
+)
+@database_option
+@json_option
+def doctor(url: str, as_json: bool) -> None:
+    """Check the database (reachable, writable, version, durable, schema, clock), the workers (living or
+    vanished), and the work (waiting for nobody, stuck, dead). Each finding says what to do.
+
+    Changes nothing. Exit code 0 where nothing is bad, 1 otherwise; a warning is not bad.
+    """
+    from holdfast.cli.output import show_json
+
+    findings = asyncio.run(examine(url))
+    worst = [finding for finding in findings if finding.level == BAD]
+    if as_json:
+        show_json({"ok": not worst, "findings": findings})
+    else:
+        _show(findings)
+    sys.exit(EXIT_FAILED if worst else 0)
+
+
+def _show(findings: list[Finding]) -> None:
+    from holdfast.cli.output import STATUS_STYLES, counted, say
+
+    width = max(len(finding.check) for finding in findings)
+    for finding in findings:
+        line = f"{finding.level:4}  {finding.check:{width}}  {finding.message}"
+        say(line, STATUS_STYLES[finding.level], hang=width + 8)
+        if finding.action:
+            say(f"{'':{width + 8}}{finding.action}")
+    say()
+    bad, warn = (sum(finding.level == level for finding in findings) for level in (BAD, WARN))
+    if not bad and not warn:
+        say("All is well.", STATUS_STYLES[OK])
+    else:
+        say(f"{counted(bad, 'problem')}, {counted(warn, 'warning')}.", STATUS_STYLES[BAD if bad else WARN])
+
+
+async def examine(url: str) -> list[Finding]:
+    """All findings, in the order of the checks; never raises for what it finds."""
+    from holdfast.store.inspection import inspect
+
+    try:
+        store = store_of(url)
+        refuse_missing_file(store)
+        seen = await inspect(url)
+    except HoldfastError as error:
+        return [Finding("database", BAD, str(error), error.guidance or "")]
+    except Exception as error:
+        return [_broken("database", error)]
+    findings = list(_about_the_database(seen))
+    if seen.schema_found != seen.schema_known or seen.unwritable:
+        findings.append(
+            Finding("work", WARN, "Workers and work were not looked at.", "Solve the above first.")
+        )
+        return findings
+    try:
+        from holdfast.engine import Engine
+
+        await store.open(migrate=False)
+        try:
+            findings += await _about_the_work(Engine(store))
+        finally:
+            await store.close()
+    except HoldfastError as error:
+        findings.append(Finding("work", BAD, str(error), error.guidance or ""))
+    except Exception as error:
+        findings.append(_broken("work", error))
+    return findings
+
+
+def _broken(check: str, error: Exception) -> Finding:
+    return Finding(
+        check, BAD, f"The check itself failed: {type(error).__name__}: {error}", "See the database's own log."
+    )
+
+
+def _about_the_database(seen: Inspection) -> Iterator[Finding]:
+    name = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}[seen.kind]
+    if seen.unwritable:
+        yield Finding(
+            "database",
+            BAD,
+            f"It can be read but not written: {seen.unwritable}.",
+            "Give this user the right to write, or wait for the other process to end.",
+        )
+    else:
+        yield Finding("database", OK, "It can be reached and written.")
+    yield Finding("version", OK, f"{name} {seen.version}.")
+    yield _durability(seen)
+    yield _schema(seen)
+    yield _clock(seen)
+
+
+def _durability(seen: Inspection) -> Finding:
+    if seen.kind == "sqlite":
+        if seen.settings["journal_mode"] != "wal":
+            return Finding(
+                "durability",
+                WARN,
+                f"Its journal mode is {seen.settings['journal_mode']}, not WAL.",
+                "The first program that opens it with Holdfast changes that.",
+            )
+        return Finding("durability", OK, "WAL mode; Holdfast writes with synchronous=FULL.")
+    risky = [f"{name}=off" for name in ("fsync", "full_page_writes") if seen.settings[name] == "off"]
+    if risky:
+        return Finding(
+            "durability",
+            BAD,
+            f"The server runs with {' and '.join(risky)}: a crash of its machine can destroy the database.",
+            "Switch it on in postgresql.conf and restart the server.",
+        )
+    if seen.settings["synchronous_commit"] == "off":
+        return Finding(
+            "durability",
+            WARN,
+            "synchronous_commit=off: work that was accepted in the last moments before a crash can be lost.",
+            "Switch it on for this database: ALTER DATABASE … SET synchronous_commit = on.",
+        )
+    told = ", ".join(f"{name}={value}" for name, value in seen.settings.items())
+    return Finding("durability", OK, f"{told}.")
+
+
+def _schema(seen: Inspection) -> Finding:
+    if seen.schema_found == seen.schema_known:
+        return Finding("schema", OK, f"Version {seen.schema_found}, as this Holdfast needs.")
+    if seen.schema_found > seen.schema_known:
+        return Finding(
+            "schema",
+            BAD,
+            f"Version {seen.schema_found} is newer than {seen.schema_known}, which this Holdfast knows.",
+            "Install the newer Holdfast that made it.",
+        )
+    if not seen.schema_found:
+        return Finding(
+            "schema",
+            BAD,
+            "There are no tables of Holdfast in it.",
+            f"Is it the right database (--db, {URL_VARIABLE})? If so:  holdfast migrate",
+        )
+    return Finding(
+        "schema",
+        BAD,
+        f"Version {seen.schema_found}; this Holdfast needs {seen.schema_known}.",
+        "Make a backup, then:  holdfast migrate",
+    )
+
+
+def _clock(seen: Inspection) -> Finding:
+    import time
+
+    lead = seen.clock_lead_seconds
+    if abs(lead) - seen.clock_error_seconds > CLOCK_LEAD_SECONDS_MAX:
+        which = "ahead of" if lead > 0 else "behind"
+        return Finding(
+            "clock",
+            WARN,
+            f"The database's clock is {abs(lead):.1f} s {which} this machine's.",
+            "Holdfast goes by the database's. Synchronise both (NTP), or times in logs will not agree.",
+        )
+    ahead = (seen.newest_event_at or 0.0) - (time.time() + lead)
+    if ahead > CLOCK_LEAD_SECONDS_MAX:
+        return Finding(
+            "clock",
+            WARN,
+            f"The newest event is from {ahead:.0f} s in the future: the clock was set back.",
+            "Retries and leases wait until the clock has caught up. Set it right (NTP).",
+        )
+    told = (
+        "It is this machine's."
+        if seen.kind == "sqlite"
+        else f"It agrees within {max(abs(lead), 0.001):.3f} s."
+    )
+    return Finding("clock", OK, told)
+
+
+async def _about_the_work(engine: Engine) -> list[Finding]:
+    from holdfast.cli.output import counted
+    from holdfast.cli.status import start_advice, told_vanished, told_waiting
+
+    overview = await engine.overview()
+    expired = await engine.store.expired(overview.at - EXPIRED_SECONDS, EXPIRED_COUNTED_MAX)
+    findings: list[Finding] = []
+
+    def add(check: str, level: str, message: str, action: str = "") -> None:
+        findings.append(Finding(check, level, message, action))
+
+    living = overview.workers
+    if living:
+        slots = sum(worker.concurrency for worker in living)
+        add(
+            "workers",
+            OK,
+            f"{counted(len(living), 'living worker')} with {counted(slots, 'slot')}:"
+            f" {_names(living, lambda worker: worker.worker_id)}.",
+        )
+    else:
+        add("workers", WARN, "No worker lives.", "Start one:  holdfast worker --app your_module:hf")
+    for worker in overview.vanished[-VANISHED_SHOWN_MAX:]:
+        add(
+            "workers",
+            WARN,
+            told_vanished(worker, overview.at),
+            "It was killed, or is cut off. What it held is retried by others; see its log.",
+        )
+    for item in overview.unoffered:
+        add("waiting", BAD, told_waiting(item, overview.at), start_advice(item))
+    if not overview.unoffered:
+        ready = counted(overview.ready, "job is ready", "jobs are ready")
+        add(
+            "waiting",
+            OK,
+            f"{ready}, and workers offer what is needed." if overview.ready else "Nothing waits.",
+        )
+    if expired:
+        more = " or more" if len(expired) == EXPIRED_COUNTED_MAX else ""
+        add(
+            "leases",
+            BAD,
+            f"{counted(len(expired), 'job is', 'jobs are')}{more} leased by a worker that is gone, for over"
+            f" {EXPIRED_SECONDS:.0f} s, and nobody takes them back.",
+            "Every worker sweeps up such leases: start one, or see why the running ones do not.",
+        )
+    else:
+        add("leases", OK, "No lease is left behind.")
+    failed = overview.executions["failed"]
+    if failed:
+        add(
+            "dead",
+            WARN,
+            f"{counted(failed, 'execution')} failed and wait for somebody.",
+            "See why:  holdfast dead",
+        )
+    else:
+        add("dead", OK, "Nothing has failed, or all of it was retried.")
+    return findings
+
+
+def _names(items: Iterable[object], name: Callable[..., str], shown_max: int = 5) -> str:
+    names = [name(item) for item in items]
+    more = f" and {len(names) - shown_max} more" if len(names) > shown_max else ""
+    return ", ".join(names[:shown_max]) + more

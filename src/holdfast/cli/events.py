@@ -1,0 +1,106 @@
+"""`holdfast events`: the history of an execution, line by line, as it was stored or as it comes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.options import database_option, json_option, opened
+
+if TYPE_CHECKING:
+    from holdfast.core.model import Event
+    from holdfast.engine import Engine
+
+FOLLOW_SECONDS = 0.5
+_STYLES = {
+    "action_completed": "green",
+    "step_completed": "green",
+    "execution_completed": "green",
+    "action_error": "red",
+    "step_failed_terminal": "red",
+    "step_retry_exhausted": "red",
+    "execution_failed": "red",
+    "step_retry": "yellow",
+    "lease_lost": "yellow",
+    "lease_released": "yellow",
+    "manual_retry": "yellow",
+    "step_skipped": "dim",
+    "execution_cancelled": "dim",
+}
+
+
+@click.command(epilog="Example:  holdfast events 42 --follow", short_help="Show the history of an execution.")
+@click.argument("execution", type=int)
+@click.option("--follow", is_flag=True, help="Go on until it has ended. With --json: one object a line.")
+@database_option
+@json_option
+def events(execution: int, follow: bool, url: str, as_json: bool) -> None:
+    """Show the history of EXECUTION: every attempt, error, retry and decision, in order."""
+    asyncio.run(_show(url, execution, follow, as_json))
+
+
+async def _show(url: str, execution_id: int, follow: bool, as_json: bool) -> None:
+    from holdfast.cli.output import show_json
+
+    async with opened(url) as engine:
+        view = await engine.view(execution_id)  # says where there is none
+        if not follow:
+            items = await _after(engine, execution_id, None)
+            if as_json:
+                show_json({"items": [event.to_dict() for event in items], "next": None})
+            else:
+                for event in items:
+                    _print(event)
+            return
+        last: str | None = None
+        while True:
+            ticket = engine.store.work_ticket()
+            # Asked before the events: once it has ended, no further one comes.
+            is_over = view.status != "running"
+            for event in await _after(engine, execution_id, last):
+                last = event.id
+                if as_json:
+                    click.echo(json.dumps(event.to_dict()))
+                else:
+                    _print(event)
+            if is_over:
+                return
+            await engine.store.wait_for_work(ticket, FOLLOW_SECONDS)
+            view = await engine.view(execution_id)
+
+
+async def _after(engine: Engine, execution_id: int, last: str | None) -> list[Event]:
+    items: list[Event] = []
+    while page := await engine.events(execution_id, after=items[-1].id if items else last):
+        items += page
+    return items
+
+
+def _print(event: Event) -> None:
+    from holdfast.cli.output import say, wall_time
+
+    line = f"{wall_time(event.at, exact=True)}  {event.type.value:20}  {event.step or '':12}  {told(event)}"
+    say(line.rstrip(), _STYLES.get(event.type.value, ""), hang=61)
+
+
+def told(event: Event) -> str:
+    """What belongs to the event, in a few words."""
+    from holdfast.cli.output import compact
+
+    data: dict[str, Any] = dict(event.data)
+    if event.type.value == "action_error":
+        error = f"{data.get('error_type')} ({data.get('category')}): {data.get('message')}"
+        return " ".join(f"attempt {data.get('attempt')}: {error}".split())
+    if event.type.value == "execution_failed":
+        return f"{data.get('user_message')}. {data.get('guidance') or ''}".strip()
+    if event.type.value == "step_retry":
+        return f"attempt {data.get('attempt')} failed, the next in {data.get('delay', 0):.3g} s"
+    if event.type.value == "action_started":
+        return f"attempt {data.get('attempt')} by {data.get('worker')}"
+    shown = {key: value for key, value in data.items() if value not in (None, "")}
+    return " ".join(
+        f"{key}={value if isinstance(value, str) else compact(value)}" for key, value in shown.items()
+    )

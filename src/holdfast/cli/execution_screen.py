@@ -1,0 +1,166 @@
+"""One execution, shown to people or as JSON; and waiting for its end."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.output import (
+    BAD,
+    HEAD,
+    STATUS_STYLES,
+    clipped,
+    compact,
+    fields,
+    hint,
+    is_terminal,
+    moment,
+    say,
+    shown,
+    span,
+    table,
+    wall_time,
+)
+
+if TYPE_CHECKING:
+    from holdfast.engine import Engine, ExecutionView
+
+POLL_SECONDS = 0.5
+CELL_CHARS = 100
+
+
+async def ended(engine: Engine, execution_id: int, within: float | None, *, quiet: bool) -> ExecutionView:
+    """The execution once it has ended, or as it is after `within` seconds. Whoever watches a terminal
+    is told of each change."""
+    deadline = None if within is None else time.monotonic() + within
+    told = ""
+    while True:
+        ticket = engine.store.work_ticket()
+        view = await engine.view(execution_id)
+        if view.status != "running":
+            return view
+        if view.summary != told and not quiet and sys.stderr.isatty():
+            told = view.summary
+            click.echo(f"{wall_time(time.time())}  {told}", err=True)
+        remaining = POLL_SECONDS if deadline is None else deadline - time.monotonic()
+        if remaining <= 0:
+            return view
+        await engine.store.wait_for_work(ticket, min(remaining, POLL_SECONDS))
+
+
+def as_record(view: ExecutionView) -> dict[str, Any]:
+    import msgspec
+
+    record: dict[str, Any] = msgspec.to_builtins(view.execution)
+    return {
+        **record,
+        "summary": view.summary,
+        "stage": view.stage,
+        "outputs": view.outputs,
+        "jobs": msgspec.to_builtins(view.jobs),
+    }
+
+
+def show_execution(view: ExecutionView, now: float) -> None:
+    execution, error = view.execution, view.error
+    summary = view.summary
+    if error is not None and error.final:  # what to do has a line of its own below
+        summary = f"Failed at {error.stage}: {error.user_message}."
+    say(f"Execution {execution.id} of {execution.path}: {summary}", HEAD)
+    say()
+    took = (execution.finished_at or now) - execution.created_at
+    retries = []
+    if execution.retry_count:
+        retries.append(f"{execution.retry_count} automatic")
+    if execution.manual_retries:
+        retries.append(f"{execution.manual_retries} by hand")
+    fields(
+        [
+            ("status", execution.status.value),
+            ("version", execution.version),
+            ("lane", execution.lane.value),
+            ("mode", execution.mode.value if execution.mode.value != execution.lane.value else None),
+            ("key", execution.idempotency_key),
+            ("submitted", moment(execution.created_at, now)),
+            ("ended", moment(execution.finished_at, now)),
+            ("took" if execution.finished_at else "for", span(took)),
+            ("deadline", moment(execution.deadline_at, now) if execution.finished_at is None else None),
+            ("round", execution.round if execution.round > 1 else None),
+            ("retries", ", ".join(retries)),
+            ("workload", clipped(compact(execution.workload), CELL_CHARS)),
+        ]
+    )
+    say()
+    _show_stages(view, now)
+    if error is not None:
+        say()
+        say("What went wrong" if error.final else "Last error", HEAD)
+        fields(
+            [
+                ("what", f"{error.user_message}." if not error.final else None),
+                ("do", error.guidance),
+                ("stage", error.stage),
+                ("error", f"{error.error_type} ({error.category.value}, by {error.rule})"),
+                ("message", error.message),
+                ("when", moment(error.timestamp, now)),
+            ]
+        )
+    if view.outputs:
+        say()
+        say("Outputs", HEAD)
+        fields((step, clipped(compact(output), CELL_CHARS)) for step, output in view.outputs.items())
+    if execution.retry_history and (len(execution.retry_history) > 1 or error is None):
+        say()
+        say("Failed attempts", HEAD)
+        table(
+            ("when", "stage", "attempt", "error", "message"),
+            [
+                (wall_time(note.timestamp), note.stage, note.attempt, note.error_type, note.message)
+                for note in execution.retry_history
+            ],
+        )
+    if execution.status == "failed":
+        assert error is not None
+        force = " --force" if error.category.value == "permanent" else ""
+        say()
+        hint(f"Retry from {error.stage}, once the cause is gone:  holdfast retry {execution.id}{force}")
+
+
+def _show_stages(view: ExecutionView, now: float) -> None:
+    jobs = view.jobs
+    rounds = view.execution.round > 1
+    rows, styles = [], []
+    for job in jobs:
+        when = ""
+        if job.finished_at is not None:
+            when = moment(job.finished_at, now)
+        elif job.status == "leased":
+            when = f"until {wall_time(job.lease_until or now)}"
+            if job.progress is not None:
+                when = f"{job.progress:.0%}, {when}"
+        elif job.available_at > now:
+            when = moment(job.available_at, now)
+        else:
+            when = f"ready for {span(now - job.available_at)}"
+        row = [job.step, job.status.value, f"{job.attempts}/{job.max_attempts}", when, job.worker_id or ""]
+        rows.append([job.round, *row] if rounds else row)
+        superseded = job.round < view.execution.round and job.status == "dead"
+        styles.append("dim" if superseded else STATUS_STYLES.get(job.status.value, ""))
+    head = ("stage", "status", "attempts", "when", "worker")
+    table(("round", *head) if rounds else head, rows, styles=styles)
+
+
+def tell_left_waiting(view: ExecutionView) -> None:
+    """On stderr: the wait was over before the execution was."""
+    text = f"Execution {view.id} has not ended: {shown(view.summary)}"
+    click.secho(text, fg=BAD if is_terminal() else None, err=True)
+
+
+def tell_submitted(execution_id: int, path: str, *, created: bool) -> None:
+    if created:
+        say(f"Execution {execution_id} of {path} is submitted.")
+    else:
+        say(f"Execution {execution_id} of {path} was submitted before with this key; nothing was added.")

@@ -1,0 +1,74 @@
+"""`holdfast migrate`: bring a database up to the schema of this Holdfast, and say what was done."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.options import EXIT_FAILED, database_option, json_option, store_of
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
+
+
+@click.command(
+    epilog="Example:  holdfast migrate --check || holdfast migrate",
+    short_help="Bring a database up to date, or make one.",
+)
+@click.option("--check", is_flag=True, help="Change nothing; exit code 1 where a migration is needed.")
+@database_option
+@json_option
+def migrate(check: bool, url: str, as_json: bool) -> None:
+    """Bring the database up to the schema of this Holdfast, in one transaction; make it where it is new.
+
+    A program or command that opens a database does the same by itself: this is for doing it at a moment
+    of your choice, after a backup.
+    """
+    from holdfast.cli.output import say, show_json
+
+    found, known = asyncio.run(_migrate(url, check=check))
+    if as_json:
+        show_json({"from": found, "to": found if check else known, "known": known, "check": check})
+    elif found == known:
+        say(f"The database has schema version {known}, as this Holdfast needs. There is nothing to do.")
+    elif check:
+        where = f"has schema version {found}" if found else "has no tables of Holdfast yet"
+        say(f"The database {where}; this Holdfast needs version {known}. Run:  holdfast migrate")
+    elif found:
+        say(f"Migrated from schema version {found} to {known}.")
+    else:
+        say(f"Made the tables of schema version {known}.")
+    sys.exit(EXIT_FAILED if check and found != known else 0)
+
+
+async def _migrate(url: str, *, check: bool) -> tuple[int, int]:
+    """The version that was found, and the one this Holdfast has."""
+    from holdfast.store.queries import check_schema_version, load_migrations
+
+    store = store_of(url)
+    known = len(load_migrations("sqlite" if _is_sqlite(store) else "postgresql"))
+    found = await _found(url, store)
+    if check:
+        check_schema_version(found, known, migrate=True, where="given")
+    else:
+        await store.open()
+        await store.close()
+    return found, known
+
+
+async def _found(url: str, store: Store) -> int:
+    from holdfast.store.inspection import inspect
+    from holdfast.store.sqlite import SqliteStore
+
+    if isinstance(store, SqliteStore) and not store.path.exists():
+        return 0
+    return (await inspect(url)).schema_found
+
+
+def _is_sqlite(store: Store) -> bool:
+    from holdfast.store.sqlite import SqliteStore
+
+    return isinstance(store, SqliteStore)

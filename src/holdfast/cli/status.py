@@ -1,0 +1,149 @@
+"""`holdfast status`: one execution in full, or everything at a glance with what needs attention."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.options import EXIT_FAILED, database_option, json_option, opened
+
+if TYPE_CHECKING:
+    from holdfast.core.model import WorkerRow
+    from holdfast.engine.overview import Overview, Waiting
+
+
+@click.command(
+    epilog="Example:  holdfast status 42 --wait --within 5m",
+    short_help="Show an execution, or everything at a glance.",
+)
+@click.argument("execution", type=int, required=False)
+@click.option("--wait", "is_waiting", is_flag=True, help="Wait for its end; exit code 1 where it fails.")
+@click.option(
+    "--within", metavar="DURATION", help="Wait no longer than this; exit code 1 when it still runs."
+)
+@database_option
+@json_option
+def status(execution: int | None, is_waiting: bool, within: str | None, url: str, as_json: bool) -> None:
+    """Show EXECUTION: its stages and attempts, what went wrong in plain words, what to do, its outputs.
+
+    Without EXECUTION: how much work there is, who works, and what needs attention.
+    """
+    from holdfast.core.retry import parse_duration
+
+    is_waiting = is_waiting or within is not None
+    if execution is None and is_waiting:
+        raise click.UsageError("--wait needs the number of an execution.")
+    seconds = None if within is None else parse_duration(within, field="within")
+    if execution is None:
+        asyncio.run(_show_overview(url, as_json))
+    else:
+        sys.exit(asyncio.run(_show_one(url, execution, is_waiting, seconds, as_json)))
+
+
+async def _show_one(
+    url: str, execution_id: int, is_waiting: bool, within: float | None, as_json: bool
+) -> int:
+    from holdfast.cli.execution_screen import as_record, ended, show_execution, tell_left_waiting
+    from holdfast.cli.output import show_json
+
+    async with opened(url) as engine:
+        if is_waiting:
+            view = await ended(engine, execution_id, within, quiet=as_json)
+        else:
+            view = await engine.view(execution_id)
+        if as_json:
+            show_json(as_record(view))
+        else:
+            show_execution(view, await engine.store.now())
+    if not is_waiting or view.status == "completed":
+        return 0
+    if view.status == "running" and not as_json:
+        tell_left_waiting(view)
+    return EXIT_FAILED
+
+
+async def _show_overview(url: str, as_json: bool) -> None:
+    from holdfast.cli.output import show_json
+
+    async with opened(url) as engine:
+        overview = await engine.overview()
+    if as_json:
+        show_json(overview)
+    else:
+        show_overview(overview)
+
+
+def show_overview(overview: Overview) -> None:
+    from holdfast.cli.output import GOOD, HEAD, WAITING, counted, fields, say, span, table
+
+    now = overview.at
+    executions = ", ".join(f"{count:,} {status}" for status, count in overview.executions.items())
+    ready = f"{overview.ready:,} ready"
+    if overview.oldest_ready_at is not None:
+        ready += f", the oldest for {span(now - overview.oldest_ready_at)}"
+    fields(
+        [
+            ("executions", executions),
+            ("jobs", ready),
+            ("workers", f"{len(overview.workers)} living"),
+        ]
+    )
+    if overview.jobs:
+        say()
+        lanes = ("manual", "bulk")
+        table(
+            ("open jobs", *lanes),
+            [(state, *(f"{counts[lane]:,}" for lane in lanes)) for state, counts in overview.jobs.items()],
+        )
+    say()
+    troubles = list(attention(overview))
+    if not troubles:
+        say("Nothing needs attention.", GOOD)
+        return
+    say("Needs attention", HEAD)
+    for trouble, remedy in troubles:
+        say(f"  {trouble}", WAITING)
+        say(f"    {remedy}")
+    if len(troubles) > 1:
+        say()
+        say(f"{counted(len(troubles), 'thing')} in all; `holdfast doctor` checks the database as well.")
+
+
+def attention(overview: Overview) -> list[tuple[str, str]]:
+    """What needs somebody, and what they may do."""
+    from holdfast.cli.output import counted
+
+    found = []
+    failed = overview.executions["failed"]
+    if failed:
+        found.append((f"{counted(failed, 'execution')} failed.", "See why:  holdfast dead"))
+    found += [(told_waiting(item, overview.at), start_advice(item)) for item in overview.unoffered]
+    for worker in overview.vanished:
+        found.append(
+            (told_vanished(worker, overview.at), "If it should run, start it again and see its log.")
+        )
+    return found
+
+
+def told_vanished(worker: WorkerRow, now: float) -> str:
+    from holdfast.cli.output import ago
+
+    return f"Worker {worker.worker_id} was last seen {ago(worker.seen_at, now)} and said no goodbye."
+
+
+def told_waiting(item: Waiting, now: float) -> str:
+    from holdfast.cli.output import counted, span
+
+    jobs = counted(item.jobs, "job waits", "jobs wait")
+    return (
+        f"{jobs} for {item.handler} ({item.lane.value} lane), which no living worker offers;"
+        f" the oldest for {span(now - item.since)}."
+    )
+
+
+def start_advice(item: Waiting) -> str:
+    pipeline = item.handler.rpartition("/")[0] or item.handler
+    return f"Start the program that defines {pipeline}:  holdfast worker --app your_module:hf"

@@ -1,0 +1,153 @@
+"""`holdfast worker`: run the handlers of a program's pipelines, in one process or several."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.options import URL_VARIABLE
+from holdfast.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from holdfast import Holdfast
+
+LOG_FORMAT = "%(asctime)s %(levelname)-7s %(process)d %(name)s: %(message)s"
+
+
+@click.command()
+@click.option(
+    "--app", required=True, metavar="MODULE:NAME", help="Where your Holdfast object is, e.g. shop.jobs:hf."
+)
+@click.option(
+    "--db", "url", envvar=URL_VARIABLE, metavar="URL", help="Use this database instead of the program's own."
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 256),
+    default=1,
+    show_default=True,
+    help="Worker processes, supervised: one that dies is started again.",
+)
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1, 10_000),
+    default=16,
+    show_default=True,
+    help="Handlers at a time, in each process.",
+)
+@click.option("--lane", "lanes", multiple=True, type=click.Choice(["manual", "bulk"]), help="Only this lane.")
+@click.option(
+    "--lease",
+    default="60s",
+    show_default=True,
+    metavar="DURATION",
+    help="How long a job is held without a heartbeat; a dead worker's jobs are taken over after it.",
+)
+@click.option(
+    "--grace",
+    default="25s",
+    show_default=True,
+    metavar="DURATION",
+    help="How long running handlers may go on after SIGTERM.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="What is told on stderr.",
+)
+def worker(
+    app: str,
+    url: str | None,
+    processes: int,
+    concurrency: int,
+    lanes: tuple[str, ...],
+    lease: str,
+    grace: str,
+    log_level: str,
+) -> None:
+    """Work on what is queued, until SIGTERM or Ctrl-C.
+
+    \b
+    holdfast worker --app shop.jobs:hf
+    holdfast worker --app shop.jobs:hf --db postgresql://db/shop --processes 4
+
+    The first signal leases nothing more, lets running handlers finish within the grace period and gives back
+    the rest. A second one ends the worker at once; what it held runs again when its leases have expired.
+    """
+    from holdfast.cli.supervisor import LIFELINE_VARIABLE, Supervisor
+    from holdfast.core.retry import checked_seconds, parse_duration
+
+    logging.basicConfig(level=log_level.upper(), format=LOG_FORMAT, stream=sys.stderr)
+    lease_seconds = checked_seconds(lease, "lease")
+    grace_seconds = parse_duration(grace, field="grace")
+    given = os.environ.pop(LIFELINE_VARIABLE, None)
+    lifeline = None if given is None else int(given)
+    if processes > 1:
+        command = [sys.executable, "-m", "holdfast", *_without_processes(sys.argv[1:])]
+        supervisor = Supervisor(command, processes, grace_seconds=grace_seconds, lifeline=lifeline)
+        sys.exit(asyncio.run(supervisor.run()))
+    hf = load_app(app)
+    if url:
+        hf.use_database(url)
+    hf.run_worker(
+        concurrency=concurrency,
+        lease_seconds=lease_seconds,
+        grace_seconds=grace_seconds,
+        lanes=lanes or ("manual", "bulk"),
+        lifeline=lifeline,
+    )
+
+
+def _without_processes(arguments: list[str]) -> list[str]:
+    """The same command for a single process. The last of repeated options counts."""
+    return [*arguments, "--processes", "1"]
+
+
+def load_app(name: str) -> Holdfast:
+    """The Holdfast object that `module:name` names; modules of the current folder come first."""
+    from holdfast import Holdfast
+
+    module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute:
+        raise InvalidInput(
+            f"--app {name} does not name a Holdfast object.",
+            guidance="Write the module and the variable, for example --app shop.jobs:hf.",
+        )
+    sys.path.insert(0, os.getcwd())
+    try:
+        found: object = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
+            raise InvalidInput(
+                f"There is no module {error.name}.",
+                guidance="Start the worker in the folder that holds it, or install it.",
+            ) from error
+        raise _broken(module_name, error) from error
+    except Exception as error:
+        raise _broken(module_name, error) from error
+    for part in attribute.split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, Holdfast):
+        known = [key for key, value in vars(sys.modules[module_name]).items() if isinstance(value, Holdfast)]
+        raise InvalidInput(
+            f"{attribute} in {module_name} is not a Holdfast object.",
+            guidance=f"There is: {', '.join(known)}." if known else f"{module_name} has none.",
+        )
+    return found
+
+
+def _broken(module_name: str, error: Exception) -> InvalidInput:
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return InvalidInput(
+        f"{module_name} cannot be imported: {type(error).__name__}: {error}",
+        guidance=f"See line {where.lineno} of {where.filename}.",
+    )

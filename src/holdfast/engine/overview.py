@@ -1,0 +1,95 @@
+"""What people look at first: how much work there is, who does it, and what waits for somebody to act."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.core.model import ExecutionStatus, JobStatus, Lane, WorkerRecord, WorkerRow
+from holdfast.core.payload import check_name
+from holdfast.store.interface import OpenWork, Store
+
+WORKERS_MAX = 10_000
+# A worker counts as living until it has missed this many announcements.
+ANNOUNCEMENTS_MISSED_MAX = 3
+FORGET_WORKER_SECONDS = 86_400.0
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """Ready jobs that no living worker can take: nobody offers this handler, in this lane."""
+
+    handler: str
+    lane: Lane
+    jobs: int
+    since: float
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """`jobs` counts what is open, by status and lane; `ready` is the part that could be leased now, and
+    `oldest_ready_at` since when its oldest could. Of `executions`, the failed ones wait for somebody."""
+
+    at: float
+    executions: dict[str, int]
+    jobs: dict[str, dict[str, int]]
+    ready: int
+    oldest_ready_at: float | None
+    workers: tuple[WorkerRow, ...]
+    vanished: tuple[WorkerRow, ...]
+    unoffered: tuple[Waiting, ...]
+
+
+async def announce(store: Store, worker: WorkerRecord) -> None:
+    """Say that a worker lives, and how long it may be silent before it is counted as lost."""
+    check_name(worker.worker_id, what="worker id")
+    now = await store.now()
+    row = WorkerRow(
+        worker_id=worker.worker_id,
+        host=worker.host,
+        pid=worker.pid,
+        version=worker.version,
+        concurrency=worker.concurrency,
+        lanes=worker.lanes,
+        handlers=worker.handlers,
+        started_at=worker.started_at,
+        seen_at=now,
+        seen_until=now + ANNOUNCEMENTS_MISSED_MAX * worker.announce_seconds,
+    )
+    await store.announce_worker(row, forget_before=now - FORGET_WORKER_SECONDS)
+
+
+async def overview(store: Store) -> Overview:
+    now = await store.now()
+    work = await store.open_work()
+    ready = [item for item in await store.open_work(due_at=now) if item.status is not JobStatus.LEASED]
+    counts = await store.execution_counts()
+    workers = await store.workers(WORKERS_MAX)
+    jobs: dict[str, dict[str, int]] = {}
+    for item in work:
+        lanes = jobs.setdefault(item.status.value, {lane.value: 0 for lane in Lane})
+        lanes[item.lane.value] += item.jobs
+    return Overview(
+        at=now,
+        executions={status.value: counts.get(status, 0) for status in ExecutionStatus},
+        jobs=jobs,
+        ready=sum(item.jobs for item in ready),
+        oldest_ready_at=min((item.oldest_available_at for item in ready), default=None),
+        workers=tuple(worker for worker in workers if worker.is_living(now)),
+        vanished=tuple(worker for worker in workers if not worker.is_living(now)),
+        unoffered=unoffered(ready, [worker for worker in workers if worker.is_living(now)]),
+    )
+
+
+def unoffered(ready: Sequence[OpenWork], living: Sequence[WorkerRow]) -> tuple[Waiting, ...]:
+    """Of what is ready, that for which no living worker has the handler and the lane."""
+    offered = {(handler, lane) for worker in living for handler in worker.handlers for lane in worker.lanes}
+    found: dict[tuple[str, Lane], tuple[int, float]] = {}
+    for item in ready:
+        key = (item.handler, item.lane)
+        if key not in offered:
+            jobs, since = found.get(key, (0, item.oldest_available_at))
+            found[key] = (jobs + item.jobs, min(since, item.oldest_available_at))
+    return tuple(
+        Waiting(handler=handler, lane=lane, jobs=jobs, since=since)
+        for (handler, lane), (jobs, since) in sorted(found.items())
+    )

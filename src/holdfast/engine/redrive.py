@@ -1,0 +1,127 @@
+"""Failures by the many: looked at in groups, and started again together.
+
+A redrive is an operator's act after a cause was repaired: each execution gets a new round at its failed
+stage, by the rules of a manual retry. Two of those are for people who press a button again and again,
+and not for this: the cap and the cooldown neither hold for a redrive nor are used up by it. What was
+redriven runs, so a second redrive refuses it as `not_failed`; that is all the protection it needs, also
+where one is interrupted and begun again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.core.errors import HoldfastError, InvalidInput
+from holdfast.core.model import DeadReason, ExecutionState, JobState
+from holdfast.core.payload import check_name
+from holdfast.engine.checks import check_execution_id, is_id, unknown_execution
+from holdfast.engine.definitions import DefinitionMissing, Definitions
+from holdfast.engine.manual_retry import RetryRequest, retry_plan
+from holdfast.store.interface import Changes, FailureFilter, Store
+
+# Executions of one transaction: each brings its jobs, a new row and its events.
+REDRIVE_BATCH = 200
+DEADLINE = "deadline"
+REASONS = (*DeadReason, DEADLINE)
+
+
+class Redriven(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer for one execution: `redriven`, or the code of the refusal with its sentence."""
+
+    execution_id: int
+    code: str
+    message: str = ""
+    guidance: str = ""
+
+    @property
+    def is_redriven(self) -> bool:
+        return self.code == REDRIVEN
+
+
+REDRIVEN = "redriven"
+
+
+def failure_filter(filters: dict[str, Any]) -> FailureFilter:
+    """What is given, checked."""
+    for name, value in filters.items():
+        if value is not None:
+            check_name(value, what=name.replace("_", " "))
+    reason = filters.get("dead_reason")
+    if reason is not None and reason not in REASONS:
+        raise InvalidInput(
+            f"{reason!r} is not a dead reason.", guidance=f"Allowed are: {', '.join(REASONS)}."
+        )
+    return FailureFilter(**filters)
+
+
+class Redrive:
+    """One redrive, batch by batch; each batch is one transaction. With `dry_run` nothing is written and
+    the answers are what they would be."""
+
+    def __init__(
+        self, store: Store, definitions: Definitions, *, force: bool, by: str, dry_run: bool
+    ) -> None:
+        self._store = store
+        self._definitions = definitions
+        self._request = RetryRequest(force=force, by=by)
+        self._dry_run = dry_run
+        if by:
+            check_name(by, what="name of who asks")
+
+    async def matching(self, query: FailureFilter) -> AsyncIterator[list[Redriven]]:
+        """Everything that matches; an execution that fails again meanwhile is not met twice."""
+        after = 0
+        while rows := await self._store.failures(query, after, REDRIVE_BATCH):
+            after = rows[-1].execution_id
+            yield await self._batch(sorted({row.execution_id for row in rows}))
+
+    async def named(self, ids: Sequence[int]) -> AsyncIterator[list[Redriven]]:
+        for id_ in ids:
+            check_execution_id(id_)
+        unique = sorted(set(ids))
+        for start in range(0, len(unique), REDRIVE_BATCH):
+            yield await self._batch(unique[start : start + REDRIVE_BATCH])
+
+    async def _batch(self, ids: list[int]) -> list[Redriven]:
+        now = await self._store.now()
+        answers: dict[int, Redriven] = {}
+
+        def plan(executions: list[ExecutionState], jobs: list[JobState]) -> Changes:
+            answers.clear()  # it may run again, after a definition was loaded
+            whole = Changes()
+            own: dict[int, list[JobState]] = {}
+            for job in jobs:
+                own.setdefault(job.execution_id, []).append(job)
+            for execution in executions:
+                definition = self._definitions[execution.definition_id]
+                try:
+                    part = retry_plan(
+                        self._request, execution, own[execution.id], definition, now, redrive=True
+                    )
+                except HoldfastError as refusal:
+                    answers[execution.id] = _refused(execution.id, refusal)
+                    continue
+                answers[execution.id] = Redriven(execution_id=execution.id, code=REDRIVEN)
+                whole.executions += part.executions
+                whole.new_jobs += part.new_jobs
+                whole.events += part.events
+            return Changes() if self._dry_run else whole
+
+        while True:
+            try:
+                await self._store.amend_executions([id_ for id_ in ids if is_id(id_)], plan, now)
+                break
+            except DefinitionMissing as missing:
+                await self._definitions.load(missing.definition_id)
+        if not self._dry_run:
+            self._store.announce_work()
+        return [answers.get(id_) or _refused(id_, unknown_execution(id_)) for id_ in ids]
+
+
+def _refused(execution_id: int, refusal: HoldfastError) -> Redriven:
+    return Redriven(
+        execution_id=execution_id, code=refusal.code, message=str(refusal), guidance=refusal.guidance
+    )

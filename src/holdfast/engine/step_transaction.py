@@ -1,0 +1,69 @@
+"""A handler's transaction: its SQL, what it submits, and the completion of its step commit together.
+
+    first statement opens it ─▶ statements ─▶ handler returns ─▶ fence check, completion, next job ─▶ commit
+
+The completion is never batched with other reports: it belongs to this transaction alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.core.model import Ack, AckCode, Report
+from holdfast.engine.definitions import Definitions
+from holdfast.engine.prepare import Preparation
+from holdfast.engine.settle import SettlePlan, Succeeded
+from holdfast.store.interface import Changes, Inserted, Locked, NewExecution, Store
+
+
+class _Refused(Exception):
+    """Raised inside the plan, so that the store rolls everything back."""
+
+    def __init__(self, ack: Ack) -> None:
+        super().__init__(ack.message)
+        self.ack = ack
+
+
+class StepTransaction:
+    def __init__(self, store: Store, preparation: Preparation, definitions: Definitions) -> None:
+        self._store = store
+        self._preparation = preparation
+        self._definitions = definitions
+        self._transaction = store.transaction()
+        self.execute = self._transaction.execute
+        self.fetch = self._transaction.fetch
+        self.executemany = self._transaction.executemany
+        self.rollback = self._transaction.rollback
+        self._has_submitted = False
+
+    async def insert(self, executions: Sequence[NewExecution]) -> list[Inserted]:
+        """Work that the handler submits: it will be run if this transaction commits."""
+        self._has_submitted = True
+        return await self._transaction.insert(executions, await self._store.now())
+
+    async def complete(self, report: Report, definition_id: int) -> Ack:
+        """Store the completion and commit. Whatever is not accepted has been rolled back."""
+        [prepared] = await self._preparation.reports([report])
+        if not isinstance(prepared, Succeeded):
+            await self.rollback()
+            return Ack(report.queue_id, AckCode.INVALID, "only a completed attempt can commit")
+        await self._definitions.load(definition_id)
+        now = await self._store.now()
+        settle = SettlePlan([prepared], self._definitions, now)
+
+        def settle_or_undo(locked: list[Locked]) -> Changes:
+            changes = settle(locked)
+            # A repeated report is as good as a stale one here: its effects were committed then.
+            if not settle.acks[0].accepted or settle.acks[0].repeated:
+                raise _Refused(settle.acks[0])
+            return changes
+
+        try:
+            await self._transaction.amend_job(report.queue_id, settle_or_undo, now)
+        except _Refused as refused:
+            return refused.ack
+        if settle.makes_work or self._has_submitted:
+            self._store.announce_work()
+        else:
+            self._store.announce_end()
+        return settle.acks[0]

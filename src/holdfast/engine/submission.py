@@ -1,0 +1,95 @@
+"""From what is submitted to what is stored: checked and encoded before any connection is touched, then
+written by the store, or said on the caller's own connection as a part of the caller's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.core.errors import InvalidInput
+from holdfast.core.model import Lane, Mode
+from holdfast.core.payload import check_name, encode_payload, member, payload_hash
+from holdfast.core.retry import parse_duration
+from holdfast.engine.events import started
+from holdfast.engine.records import Submission, Submitted
+from holdfast.playbook import plan
+from holdfast.playbook.definition import Definition, content_hash
+from holdfast.store.exchange import StoredDefinition, submission, submission_unprepared
+from holdfast.store.foreign import converse, converse_sync
+from holdfast.store.interface import Inserted, NewExecution, Store
+
+# On a caller's connection times count from the moment of insertion: its database is asked for the clock.
+AT_INSERTION = 0.0
+
+
+def new_execution(
+    item: Submission, latest: tuple[int, Definition], *, now: float, payload_bytes_max: int
+) -> NewExecution:
+    definition_id, definition = latest
+    key, key_hash = item.idempotency_key, None
+    workload = encode_payload(item.workload, what="workload", bytes_max=payload_bytes_max)
+    if key is not None:
+        check_name(key, what="idempotency key")
+        key_hash = payload_hash(workload)
+    lane = member(Lane, item.lane, "lane")
+    mode = Mode(lane.value) if item.mode is None else member(Mode, item.mode, "mode")
+    delay = parse_duration(item.delay_seconds, field="delay")
+    deadline = item.deadline_seconds
+    if deadline is not None and (deadline := parse_duration(deadline, field="deadline")) <= 0:
+        raise InvalidInput("The deadline must be longer than 0 seconds.")
+    first = plan.first_step(definition)
+    return NewExecution(
+        path=definition.path,
+        definition_id=definition_id,
+        lane=lane,
+        mode=mode,
+        workload=workload,
+        workload_hash=key_hash,
+        idempotency_key=key,
+        batch_id=None,
+        deadline_seconds=deadline,
+        deadline_at=None if deadline is None else now + deadline,
+        step=first.name,
+        group=first.claim_group(lane),
+        max_attempts=first.retry.max_attempts,
+        available_at=now + delay,
+        events=started(first.name),
+    )
+
+
+def submitted(inserted: Sequence[Inserted]) -> list[Submitted]:
+    return [Submitted(item.execution_id, item.created) for item in inserted]
+
+
+def no_database_to_join() -> InvalidInput:
+    return InvalidInput(
+        "A rehearsal has no PostgreSQL whose transaction a submit could join.",
+        guidance="Leave out `connection` in it, or test this against a real database.",
+    )
+
+
+async def submit_on(connection: Any, new: Sequence[NewExecution], store: Store) -> list[Submitted]:
+    """In the caller's transaction. Claim groups are made before, by a connection of the store's own: made
+    in that transaction, they would keep other makers waiting for its end."""
+    from holdfast.store.postgres import PostgresStore
+
+    if not isinstance(store, PostgresStore):
+        raise no_database_to_join()
+    own = await store.own_database({item.group for item in new})
+    return submitted(await converse(connection, submission(new, own)))
+
+
+def submit_on_sync(
+    connection: Any, submissions: Sequence[Submission], definition: Definition, *, payload_bytes_max: int
+) -> list[Submitted]:
+    """In the caller's transaction, without an event loop and without any connection but the caller's."""
+    latest = (0, definition)  # its id is looked up on the way
+    new = [
+        new_execution(item, latest, now=AT_INSERTION, payload_bytes_max=payload_bytes_max)
+        for item in submissions
+    ]
+    if not new:
+        return []
+    content = definition.to_json()
+    stored = StoredDefinition(definition.path, content, content_hash(content))
+    return submitted(converse_sync(connection, submission_unprepared(new, stored)))

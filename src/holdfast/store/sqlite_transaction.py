@@ -1,0 +1,296 @@
+"""Handlers' transactions on SQLite: one connection and one thread for them, taken in turns.
+
+SQLite has one writer at a time, so two of them could not be open together anyway. A timer that needs no
+event loop ends one that is open for too long: a handler that blocks everything else cannot keep the
+database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from enum import Enum
+from functools import lru_cache
+from typing import Any, Protocol, TypeVar
+
+import apsw
+
+from holdfast.core.errors import InvalidInput, PermanentError, StoreUnavailable, TransactionLost
+from holdfast.store.interface import Inserted, JobsPlan, NewExecution
+from holdfast.store.statements import open_for_too_long, transaction_control
+
+T = TypeVar("T")
+
+TRANSACTION_SECONDS_MAX = 5.0
+
+_NOT_CODE = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
+_NUMBERED = re.compile(r"\$(\d+)")
+_WRITES = frozenset({apsw.SQLITE_INSERT, apsw.SQLITE_UPDATE, apsw.SQLITE_DELETE, apsw.SQLITE_DROP_TABLE})
+
+
+class Writes(Protocol):
+    """What a transaction needs of its store. `write_lock` is this process's place in SQLite's queue."""
+
+    write_lock: threading.Lock
+    own_tables: frozenset[str]
+    write_wait_seconds: float
+
+    def connect_writer(self) -> apsw.Connection: ...
+
+    def explained(self, error: apsw.Error) -> Exception: ...
+
+    def insert_in(
+        self, db: apsw.Connection, executions: Sequence[NewExecution], now: float
+    ) -> list[Inserted]: ...
+
+    def amend_in(self, db: apsw.Connection, ids: Sequence[int], plan: JobsPlan, now: float) -> None: ...
+
+    def forget_groups(self) -> None:
+        """What was made in a transaction that is gone must not be remembered."""
+
+
+class TransactionLine:
+    """The thread, the connection, and whose turn it is."""
+
+    def __init__(self, writes: Writes) -> None:
+        self.writes = writes
+        self.turn = asyncio.Lock()
+        self.guard = threading.Lock()  # between the thread and the timer
+        self.db: apsw.Connection
+        self._handler_speaks = False
+        self._connected = False
+        self._thread = ThreadPoolExecutor(1, "holdfast-sqlite-transactions")
+
+    async def run(self, action: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, action)
+
+    def submit(self, action: Callable[[], None]) -> None:
+        self._thread.submit(action)
+
+    def connect(self) -> None:
+        if not self._connected:
+            self.db = self.writes.connect_writer()
+            self.db.authorizer = self._authorize
+            self._connected = True
+
+    def as_handler(self, action: Callable[[], T]) -> T:
+        self._handler_speaks = True
+        try:
+            return action()
+        except apsw.AuthError as error:
+            raise PermanentError(
+                f"This statement is not allowed in ctx.transaction() ({error}): it belongs to Holdfast's own"
+                " tables, or changes the connection.",
+                error_type="validation_error",
+                guidance="Use tables of your own; look at executions and jobs through the API.",
+            ) from error
+        finally:
+            self._handler_speaks = False
+
+    def _authorize(self, operation: int, one: str | None, two: str | None, *_: str | None) -> int:
+        if not self._handler_speaks:
+            return apsw.SQLITE_OK
+        if operation == apsw.SQLITE_TRANSACTION:
+            raise transaction_control(one or "This")
+        own = operation in _WRITES and one in self.writes.own_tables
+        if own or operation in (apsw.SQLITE_ATTACH, apsw.SQLITE_DETACH):
+            return apsw.SQLITE_DENY
+        if operation == apsw.SQLITE_PRAGMA and two is not None and one not in _HARMLESS_PRAGMAS:
+            return apsw.SQLITE_DENY
+        return apsw.SQLITE_OK
+
+    async def close(self) -> None:
+        if self._connected:
+            await self.run(self.db.close)
+        self._thread.shutdown()
+
+
+_HARMLESS_PRAGMAS = frozenset({"table_info", "table_xinfo", "index_list", "index_info", "defer_foreign_keys"})
+
+
+class _State(Enum):
+    NEW = "new"
+    OPEN = "open"
+    ENDING = "ending"  # the timer may not cut it off any more
+    ENDED = "ended"
+
+
+class SqliteTransaction:
+    """Its state changes on the line's thread only."""
+
+    def __init__(self, line: TransactionLine, *, seconds: float) -> None:
+        self._line = line
+        self._seconds = seconds
+        self._state = _State.NEW
+        self._has_turn = False
+        self._is_over = False  # asked to end; a thread of the handler may not know it yet
+        self._expired = False
+        self._timer: threading.Timer | None = None
+        self._opening = asyncio.Lock()
+        self._loop = asyncio.get_running_loop()
+
+    async def execute(self, sql: str, arguments: Sequence[Any]) -> int:
+        bindings = bindings_for(sql, arguments)
+
+        def execute() -> int:
+            db = self._line.db
+            before = db.total_changes()
+            for _ in db.execute(sql, bindings):
+                pass
+            return db.changes() if db.total_changes() != before else 0
+
+        return await self._do(lambda: self._line.as_handler(execute))
+
+    async def fetch(self, sql: str, arguments: Sequence[Any]) -> list[dict[str, Any]]:
+        bindings = bindings_for(sql, arguments)
+
+        def fetch() -> list[dict[str, Any]]:
+            cursor = self._line.db.execute(sql, bindings)
+            names = _names(cursor)
+            return [dict(zip(names, row, strict=True)) for row in cursor]
+
+        return await self._do(lambda: self._line.as_handler(fetch))
+
+    async def executemany(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        bindings = [bindings_for(sql, row) for row in rows]
+
+        def execute() -> None:
+            self._line.db.executemany(sql, bindings)
+
+        await self._do(lambda: self._line.as_handler(execute))
+
+    async def insert(self, executions: Sequence[NewExecution], now: float) -> list[Inserted]:
+        return await self._do(lambda: self._line.writes.insert_in(self._line.db, executions, now))
+
+    async def amend_job(self, queue_id: int, plan: JobsPlan, now: float) -> None:
+        def amend_and_commit() -> None:
+            with self._line.guard:
+                self._state = _State.ENDING
+            db = self._line.db
+            try:
+                self._line.writes.amend_in(db, [queue_id], plan, now)
+                db.execute("COMMIT")
+            except apsw.Error as error:
+                raise self._line.writes.explained(error) from error
+            finally:
+                self._end()
+
+        await self._do(amend_and_commit)
+
+    async def rollback(self) -> None:
+        self._is_over = True
+        if self._has_turn:
+            await self._line.run(self._end)
+
+    # On the line's thread.
+
+    async def _do(self, action: Callable[[], T]) -> T:
+        async with self._opening:
+            if not self._has_turn:
+                await self._line.turn.acquire()
+                if self._is_over:
+                    self._line.turn.release()
+                    raise self._lost()
+                self._has_turn = True
+                await self._line.run(self._begin)
+
+        def act() -> T:
+            if self._state is not _State.OPEN:
+                raise self._lost()
+            try:
+                result = action()
+            except apsw.InterruptError:
+                if self._expired:
+                    raise self._lost() from None
+                raise
+            if self._state is _State.OPEN and not self._line.db.in_transaction:
+                self._end()
+                raise TransactionLost("A statement rolled the transaction back.", error_type="database_lock")
+            return result
+
+        return await self._line.run(act)
+
+    def _begin(self) -> None:
+        writes = self._line.writes
+        if not writes.write_lock.acquire(timeout=writes.write_wait_seconds):
+            self._give_up_turn()
+            raise StoreUnavailable(
+                "The database is locked by another transaction.",
+                guidance="Nothing was written. It is safe to try again.",
+            )
+        try:
+            self._line.connect()
+            self._line.db.execute("BEGIN IMMEDIATE")
+        except BaseException as error:
+            writes.write_lock.release()
+            self._give_up_turn()
+            if isinstance(error, apsw.Error):
+                raise writes.explained(error) from error
+            raise
+        self._state = _State.OPEN
+        self._timer = threading.Timer(self._seconds, self._expire)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _end(self) -> None:
+        with self._line.guard:
+            if self._state not in (_State.OPEN, _State.ENDING):
+                return
+            self._state = _State.ENDED
+        if self._timer is not None:
+            self._timer.cancel()
+        try:
+            if self._line.db.in_transaction:
+                self._line.db.execute("ROLLBACK")
+                self._line.writes.forget_groups()
+        finally:
+            self._line.writes.write_lock.release()
+            self._give_up_turn()
+
+    def _give_up_turn(self) -> None:
+        if self._state is _State.NEW:
+            self._state = _State.ENDED
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._line.turn.release)
+
+    def _expire(self) -> None:
+        """On the timer's thread."""
+        with self._line.guard:
+            if self._state is not _State.OPEN:
+                return
+            self._expired = True
+            self._line.db.interrupt()
+        self._line.submit(self._end)
+
+    def _lost(self) -> TransactionLost:
+        if self._expired:
+            return open_for_too_long(self._seconds)
+        return TransactionLost("The transaction has ended.", error_type="database_lock")
+
+
+def bindings_for(sql: str, arguments: Sequence[Any]) -> Sequence[Any] | dict[str, Any]:
+    """`$1, $2` as on PostgreSQL, or SQLite's own `?`."""
+    highest = _highest_number(sql)
+    if not highest:
+        return tuple(arguments)
+    if highest != len(arguments):
+        raise InvalidInput(
+            f"The statement has the places $1 to ${highest}, and {len(arguments)} values were given.",
+            guidance="Give one value for each place.",
+        )
+    return {str(place): value for place, value in enumerate(arguments, 1)}
+
+
+@lru_cache(maxsize=1_000)
+def _highest_number(sql: str) -> int:
+    return max((int(number) for number in _NUMBERED.findall(_NOT_CODE.sub("", sql))), default=0)
+
+
+def _names(cursor: apsw.Cursor) -> list[str]:
+    try:
+        return [column[0] for column in cursor.getdescription()]
+    except apsw.ExecutionCompleteError:
+        return []

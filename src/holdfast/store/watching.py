@@ -1,0 +1,50 @@
+"""The verbs that only look and count: the same on both stores, whose queries give the same columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.core.model import ExecutionStatus, JobStatus, Lane, WorkerRow
+from holdfast.store import rows
+from holdfast.store.interface import (
+    Condition,
+    DefinitionRow,
+    FailureFilter,
+    FailureGroup,
+    FailureRow,
+    OpenWork,
+)
+
+# Handlers times lanes times statuses: more than any fleet has, and still a bound.
+GROUPS_MAX = 100_000
+
+
+class Watching:
+    async def _list(self, query: str, conditions: list[Condition], limit: int) -> list[Any]:
+        """A named listing with those of its conditions that have a value."""
+        raise NotImplementedError
+
+    async def latest_definitions(self, path: str | None, limit: int) -> list[DefinitionRow]:
+        found = await self._list("latest_definitions", [("d.path = {}", path)], limit)
+        return [DefinitionRow(*row) for row in found]
+
+    async def workers(self, limit: int) -> list[WorkerRow]:
+        return [rows.worker_row(row) for row in await self._list("workers", [], limit)]
+
+    async def open_work(self, *, due_at: float | None = None) -> list[OpenWork]:
+        found = await self._list("open_work", [("o.available_at <= {}", due_at)], GROUPS_MAX)
+        return [
+            OpenWork(JobStatus(status), handler, Lane(lane), jobs, oldest)
+            for status, handler, lane, jobs, oldest in found
+        ]
+
+    async def execution_counts(self) -> dict[ExecutionStatus, int]:
+        found = await self._list("execution_counts", [], len(ExecutionStatus))
+        return {ExecutionStatus(status): count for status, count in found}
+
+    async def failures(self, query: FailureFilter, after: int, limit: int) -> list[FailureRow]:
+        conditions = [("f.execution_id > {}", after or None), *query.conditions()]
+        return [FailureRow(*row) for row in await self._list("failures", conditions, limit)]
+
+    async def failure_groups(self, query: FailureFilter, limit: int) -> list[FailureGroup]:
+        return [FailureGroup(*row) for row in await self._list("failure_groups", query.conditions(), limit)]

@@ -1,0 +1,215 @@
+"""`ctx.transaction()`: a handler's SQL that commits together with the completion of its step.
+
+    async with ctx.transaction() as tx:             with ctx.transaction() as tx:      (plain functions)
+        await tx.execute("INSERT …", a, b)              tx.execute("INSERT …", a, b)
+
+The block only says where statements belong: what they did is committed after the handler has returned, in
+one transaction with its completion. A block left by an error is rolled back. One transaction serves an
+attempt, however many blocks it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from holdfast.core.errors import InvalidInput, TransactionLost, TransactionUnavailable
+from holdfast.core.model import Ack, Leased, Report
+
+T = TypeVar("T")
+
+
+class OpenTransaction(Protocol):
+    """The engine's side of it."""
+
+    async def execute(self, sql: str, arguments: Sequence[Any]) -> int: ...
+
+    async def fetch(self, sql: str, arguments: Sequence[Any]) -> list[dict[str, Any]]: ...
+
+    async def executemany(self, sql: str, rows: Sequence[Sequence[Any]]) -> None: ...
+
+    async def complete(self, report: Report, definition_id: int) -> Ack: ...
+
+    async def rollback(self) -> None: ...
+
+
+class AttemptTransaction:
+    """The one transaction of an attempt, if its handler asks for one."""
+
+    def __init__(self, begin: Callable[[], OpenTransaction], loop: asyncio.AbstractEventLoop) -> None:
+        self._begin = begin
+        self._loop = loop
+        self._open: OpenTransaction | None = None
+        self._has_kept = False  # a block before this one ended well
+        self._ended = False
+        self.is_completing = False
+        self.failed: BaseException | None = None
+        """What makes it impossible to complete the attempt."""
+
+    @property
+    def is_open(self) -> bool:
+        return self._open is not None
+
+    async def use(self, action: Callable[[OpenTransaction], Awaitable[T]]) -> T:
+        if self._ended:
+            raise TransactionLost("The attempt has ended, and its transaction with it.", error_type="timeout")
+        if self.failed is not None:
+            raise TransactionLost(
+                f"The transaction failed before, and what was done in it is undone: {self.failed}",
+                error_type="database_lock",
+            )
+        if self._open is None:
+            self._open = self._begin()
+        try:
+            return await action(self._open)
+        except BaseException as error:
+            self.failed = error
+            raise
+
+    def in_thread(self, action: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """For plain functions, which run in a thread beside the event loop."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run_coroutine_threadsafe(action(), self._loop).result()
+        raise InvalidInput(
+            "An async handler uses ctx.transaction() with a plain `with`.",
+            guidance="Write `async with ctx.transaction() as tx:` and await its methods.",
+        )
+
+    async def leave(self, error: BaseException | None) -> None:
+        """At the end of a block. A failed statement whose error was swallowed in the block is raised here:
+        PostgreSQL would commit nothing, and say nothing."""
+        swallowed = self.failed if error is None else None
+        if error is None and swallowed is None:
+            self._has_kept = self._open is not None
+            return
+        await self._rollback()
+        # With nothing lost but this block, the handler may go on without it, or try another one.
+        self.failed = (error or swallowed) if self._has_kept else None
+        if swallowed is not None:
+            raise swallowed
+
+    async def complete(self, report: Report, job: Leased) -> Ack:
+        assert self._open is not None
+        self._ended = self.is_completing = True
+        return await self._open.complete(report, job.definition_id)
+
+    async def end(self) -> None:
+        """The attempt has ended: nothing more may be done with it."""
+        self._ended = True
+        await self._rollback()
+
+    async def _rollback(self) -> None:
+        transaction, self._open = self._open, None
+        if transaction is not None:
+            await transaction.rollback()
+
+
+class AsyncStatements:
+    """What `async with ctx.transaction()` gives."""
+
+    def __init__(self, transaction: AttemptTransaction) -> None:
+        self._transaction = transaction
+
+    async def execute(self, sql: str, *arguments: Any) -> int:
+        """Run one statement; how many rows it changed."""
+        return await self._transaction.use(lambda tx: tx.execute(sql, arguments))
+
+    async def executemany(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        given = list(rows)
+        await self._transaction.use(lambda tx: tx.executemany(sql, given))
+
+    async def fetch(self, sql: str, *arguments: Any) -> list[dict[str, Any]]:
+        """Run one statement; its rows, each a dict by column name."""
+        return await self._transaction.use(lambda tx: tx.fetch(sql, arguments))
+
+    async def fetchrow(self, sql: str, *arguments: Any) -> dict[str, Any] | None:
+        """The first row, or None."""
+        rows = await self.fetch(sql, *arguments)
+        return rows[0] if rows else None
+
+    async def fetchval(self, sql: str, *arguments: Any) -> Any:
+        """The first column of the first row, or None."""
+        row = await self.fetchrow(sql, *arguments)
+        return None if row is None else next(iter(row.values()))
+
+    async def with_engine(self, action: Callable[[Any], Awaitable[T]]) -> T:
+        """For `hf.submit(…, connection=tx)`: the engine's own part of the transaction."""
+        return await self._transaction.use(action)
+
+
+class Statements:
+    """What `with ctx.transaction()` gives: the same for plain functions."""
+
+    def __init__(self, transaction: AttemptTransaction) -> None:
+        self._transaction = transaction
+        self._async = AsyncStatements(transaction)
+
+    def execute(self, sql: str, *arguments: Any) -> int:
+        """Run one statement; how many rows it changed."""
+        return self._transaction.in_thread(lambda: self._async.execute(sql, *arguments))
+
+    def executemany(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        self._transaction.in_thread(lambda: self._async.executemany(sql, rows))
+
+    def fetch(self, sql: str, *arguments: Any) -> list[dict[str, Any]]:
+        """Run one statement; its rows, each a dict by column name."""
+        return self._transaction.in_thread(lambda: self._async.fetch(sql, *arguments))
+
+    def fetchrow(self, sql: str, *arguments: Any) -> dict[str, Any] | None:
+        """The first row, or None."""
+        return self._transaction.in_thread(lambda: self._async.fetchrow(sql, *arguments))
+
+    def fetchval(self, sql: str, *arguments: Any) -> Any:
+        """The first column of the first row, or None."""
+        return self._transaction.in_thread(lambda: self._async.fetchval(sql, *arguments))
+
+    def in_loop(self, action: Callable[[AsyncStatements], Coroutine[Any, Any, T]]) -> T:
+        """For `hf.submit_sync(…, connection=tx)`."""
+        return self._transaction.in_thread(lambda: action(self._async))
+
+
+class Transaction:
+    """What `ctx.transaction()` returns: to be entered by `async with`, or by `with` in a plain function."""
+
+    def __init__(self, transaction: AttemptTransaction) -> None:
+        self._transaction = transaction
+
+    async def __aenter__(self) -> AsyncStatements:
+        return AsyncStatements(self._transaction)
+
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        await self._transaction.leave(error)
+
+    def __enter__(self) -> Statements:
+        self._transaction.in_thread(_nothing)  # refused at once where it cannot work
+        return Statements(self._transaction)
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        self._transaction.in_thread(lambda: self._transaction.leave(error))
+
+
+async def _nothing() -> None:
+    """A round trip to the event loop."""
+
+
+class Transactions:
+    """A worker's way to open them for its attempts."""
+
+    def __init__(self, begin: Callable[[], OpenTransaction]) -> None:
+        self._begin = begin
+        self._loop = asyncio.get_running_loop()
+
+    def for_attempt(self) -> AttemptTransaction:
+        return AttemptTransaction(self._begin, self._loop)
+
+
+def unavailable(step: str) -> TransactionUnavailable:
+    return TransactionUnavailable(
+        f"Step {step} asked for ctx.transaction(), which works neither in a subprocess nor over HTTP.",
+        error_type="validation_error",
+        user_message="The step is set up wrongly",
+        guidance="Run it in a worker that is connected to the database itself, without isolation by process.",
+    )

@@ -1,0 +1,183 @@
+"""`holdfast worker`, as real processes: one or several, killed, stopped, left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.core.model import EventType, ExecutionStatus, JobStatus
+from running import eventually, run
+
+HERE = Path(__file__).parent
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)])}
+WITHIN = 60.0
+
+
+def command(*options: str) -> list[str]:
+    return [sys.executable, "-m", "holdfast", "worker", "--app", "command_app:hf", *options]
+
+
+@contextlib.contextmanager
+def worker_command(url: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(command("--db", url, "--lease", "1.5s", *options), cwd=HERE, env=ENVIRONMENT)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(30)
+
+
+def is_alive(pid: int) -> bool:
+    """A process that has ended is there until its parent asks for its code: a Z."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def programs(url: str) -> Holdfast:
+    """The same pipelines in this process, to submit with."""
+    sys.path.insert(0, str(HERE))
+    try:
+        import command_app
+    finally:
+        sys.path.remove(str(HERE))
+    command_app.hf.use_database(url)
+    return command_app.hf
+
+
+async def wait_in_the_middle(hf: Holdfast, folder: Path, pipeline: str = "wait") -> tuple[int, Path, int]:
+    """An execution that runs until a file is there: its id, that file, and who runs it."""
+    started, until = folder / "started.txt", folder / "may end"
+    execution = await hf.submit(pipeline, {"started": str(started), "until": str(until)})
+    await eventually(lambda: started.exists() and started.read_text().endswith("\n"), WITHIN)
+    return execution.id, until, int(started.read_text().split()[-1])
+
+
+def test_processes_that_die_are_started_again_and_all_end_together(store_url: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with programs(store_url) as hf:
+            with worker_command(store_url, "--processes", "2") as supervisor:
+                id_, until, first = await wait_in_the_middle(hf, tmp_path)
+                assert first != supervisor.pid
+                os.kill(first, signal.SIGKILL)
+                until.touch()
+                view = await hf.wait(id_, WITHIN)
+                assert view.execution.status is ExecutionStatus.COMPLETED
+                assert view.jobs[0].attempts == 2
+                workers: set[int] = set()
+
+                async def a_new_one_works() -> bool:
+                    done = await (await hf.submit("tell")).wait(WITHIN)
+                    workers.add(done.outputs["tell_process"])
+                    return len(workers) == 2
+
+                await eventually(a_new_one_works, WITHIN)
+                assert first not in workers
+                supervisor.send_signal(signal.SIGTERM)
+                assert supervisor.wait(WITHIN) == 0
+                assert not any(map(is_alive, workers))
+
+    run(scenario(), 180)
+
+
+def test_a_second_signal_ends_all_at_once_and_nothing_is_lost(sqlite_url: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with programs(sqlite_url) as hf:
+            with worker_command(sqlite_url, "--processes", "2", "--grace", "60s") as supervisor:
+                id_, until, runs_it = await wait_in_the_middle(hf, tmp_path)
+                supervisor.send_signal(signal.SIGTERM)
+                supervisor.send_signal(signal.SIGINT)
+                assert supervisor.wait(WITHIN) == 1
+                assert not is_alive(runs_it)
+            assert (await hf.status(id_)).jobs[0].status is JobStatus.LEASED
+            until.touch()
+            with worker_command(sqlite_url):
+                view = await hf.wait(id_, WITHIN)
+            assert view.execution.status is ExecutionStatus.COMPLETED
+
+    run(scenario(), 180)
+
+
+def test_workers_do_not_outlive_their_supervisor(sqlite_url: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with programs(sqlite_url) as hf:
+            with worker_command(sqlite_url, "--processes", "2", "--grace", "0s") as supervisor:
+                id_, _, runs_it = await wait_in_the_middle(hf, tmp_path)
+                supervisor.kill()
+                await eventually(lambda: not is_alive(runs_it), WITHIN)
+
+                async def is_given_back() -> bool:
+                    """Not lost: it went in order. The other one may take it once more before it stops."""
+                    job = (await hf.status(id_)).jobs[0]
+                    return (job.status, job.attempts) == (JobStatus.QUEUED, 0)
+
+                await eventually(is_given_back, WITHIN)
+                assert EventType.LEASE_LOST not in [event.type for event in await hf.events(id_)]
+
+    run(scenario(), 180)
+
+
+def test_a_stop_within_the_grace_period_gives_back_and_ends_with_code_0(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with programs(sqlite_url) as hf:
+            with worker_command(sqlite_url, "--grace", "0.2s") as worker:
+                id_, _, runs_it = await wait_in_the_middle(hf, tmp_path)
+                assert runs_it == worker.pid
+                worker.send_signal(signal.SIGTERM)
+                assert worker.wait(WITHIN) == 0
+                job = (await hf.status(id_)).jobs[0]
+                assert (job.status, job.attempts) == (JobStatus.QUEUED, 0)
+
+    run(scenario(), 180)
+
+
+def test_a_handler_that_blocks_everything_cannot_keep_a_second_signal_from_ending_it(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with programs(sqlite_url) as hf:
+            with worker_command(sqlite_url) as worker:
+                await wait_in_the_middle(hf, tmp_path, "block")
+                worker.send_signal(signal.SIGTERM)
+                with pytest.raises(subprocess.TimeoutExpired):
+                    worker.wait(1)  # the first one is seen only when the handler lets go
+                worker.send_signal(signal.SIGTERM)
+                assert worker.wait(WITHIN) == 1
+
+    run(scenario(), 180)
+
+
+@pytest.mark.parametrize(
+    ("app", "words"),
+    [
+        ("nowhere:hf", "There is no module nowhere."),
+        ("command_app:app", "There is: hf."),
+        ("command_app", "--app command_app does not name a Holdfast object."),
+        ("broken_app:hf", "RuntimeError: broken on purpose"),
+    ],
+)
+def test_a_wrong_app_is_refused_with_a_sentence(tmp_path: Path, app: str, words: str) -> None:
+    (tmp_path / "broken_app.py").write_text("raise RuntimeError('broken on purpose')\n")
+    for processes in ("1", "2"):
+        ended = subprocess.run(
+            [sys.executable, "-m", "holdfast", "worker", "--app", app, "--processes", processes],
+            cwd=tmp_path,
+            env=ENVIRONMENT,
+            capture_output=True,
+            text=True,
+            timeout=WITHIN,
+        )
+        assert ended.returncode == 2
+        assert words in ended.stderr
+        assert "Traceback" not in ended.stderr

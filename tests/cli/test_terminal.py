@@ -1,0 +1,90 @@
+"""What only a real process shows: a terminal that is asked and answers, and a reader that goes away."""
+
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from command_scenario import holdfast, told
+from engine_scenario import Scenario, stage
+from store_scenario import ENVIRONMENT
+
+LIMIT_SECONDS = 60
+
+
+async def failures(s: Scenario) -> None:
+    """Both failed at send; the result of parse is there."""
+    await s.define(stage("parse", attempts=1), stage("send", attempts=1))
+    for _ in range(2):
+        await s.submit({"words": "many words " * 30})
+    for job in await s.lease():
+        await s.complete(job, '"kept"')
+    for job in await s.lease():
+        await s.fail(job, "connection refused \x1b]0;evil\x07")
+
+
+@pytest.fixture
+def url(sqlite_url: str) -> str:
+    told(sqlite_url, failures)
+    return sqlite_url
+
+
+def on_a_terminal(url: str, *args: object, answer: str = "") -> tuple[int, str]:
+    """The exit code and all that the terminal got, when a person types this answer."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "holdfast", *map(str, args), "--db", url]
+    environment = {**ENVIRONMENT, "TERM": "xterm", "COLUMNS": "100"}
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    try:
+        os.write(ours, answer.encode())
+        shown = b""
+        while True:
+            try:
+                part = os.read(ours, 65_536)
+            except OSError:  # how Linux says that the other end is closed
+                break
+            if not part:
+                break
+            shown += part
+        return process.wait(LIMIT_SECONDS), shown.decode()
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def test_a_full_retry_asks_before_results_are_lost(url: str) -> None:
+    code, shown = on_a_terminal(url, "retry", 1, "--full", answer="n\n")
+    assert code == 1 and "discards the results up to parse" in shown and "Nothing was changed." in shown
+    assert holdfast(url, "status", 1, "--json").json["status"] == "failed"
+    code, shown = on_a_terminal(url, "retry", 1, "--full", answer="y\n")
+    assert code == 0 and "runs again from parse" in shown
+
+
+def test_a_redrive_of_many_asks_with_the_number_of_them(url: str) -> None:
+    code, shown = on_a_terminal(url, "redrive", "--all", answer="n\n")
+    assert code == 1 and "2 executions would be started again." in shown and "Go on?" in shown
+    code, shown = on_a_terminal(url, "redrive", "--all", answer="y\n")
+    assert code == 0 and "2 executions were started again." in shown
+
+
+def test_a_terminal_gets_tables_and_no_foreign_commands(url: str) -> None:
+    code, shown = on_a_terminal(url, "status", 1)
+    assert code == 0 and "─" in shown and "\x1b[" in shown  # a table, in colours of our own
+    assert "\x1b]0;" not in shown and "evil" in shown
+    code, shown = on_a_terminal(url, "dead")
+    assert code == 0 and "holdfast redrive --path p" in shown
+
+
+def test_a_reader_that_goes_away_ends_a_command_without_a_word(url: str) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "holdfast", "queue", "--db", url]
+    done = subprocess.run(
+        command, stdout=write, stderr=subprocess.PIPE, env=ENVIRONMENT, timeout=LIMIT_SECONDS, check=False
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, b"")

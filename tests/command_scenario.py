@@ -1,0 +1,50 @@
+"""How tests use the command line: `holdfast(url, "queue")` runs a command here and gives what it said.
+
+`told` makes the history that a command is to show, with the story-telling of the engine's tests; its
+clock stands in the year 1970, which is long ago for the commands.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from click.testing import CliRunner
+
+from engine_scenario import Scenario, scenario
+from holdfast.cli import commands
+from running import run
+
+
+class Said:
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    def __repr__(self) -> str:
+        return f"exit code {self.code}\nstdout: {self.out}\nstderr: {self.err}"
+
+
+def holdfast(url: str | None, *args: object, stdin: str | bytes | None = None, **env: str | None) -> Said:
+    """Run a command; whatever it raises beyond its exit code is the test's."""
+    command = [*map(str, args), *(["--db", url] if url else [])]
+    done = CliRunner().invoke(commands, command, input=stdin, env={"HOLDFAST_DB": None, **env})
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return Said(done.exit_code, done.stdout, done.stderr)
+
+
+async def holdfast_meanwhile(url: str, *args: object) -> Said:
+    """The same beside what runs on this event loop."""
+    return await asyncio.to_thread(holdfast, url, *args)
+
+
+def told(url: str, story: Callable[[Scenario], Awaitable[Any]]) -> Any:
+    async def play() -> Any:
+        async with scenario(url) as played:
+            return await story(played)
+
+    return run(play())
