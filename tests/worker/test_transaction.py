@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import Context, Holdfast, Retry, TransientError
 from holdfast.core.model import EventType, ExecutionStatus, JobStatus
-from holdfast.engine import Engine
+from holdfast.engine import Engine, ExecutionView
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.sqlite import SqliteStore
 from running import eventually, run
@@ -49,6 +49,14 @@ class Notes:
 
 
 INSERT = "INSERT INTO notes (execution, note) VALUES ($1, $2)"
+
+
+async def ended(hf: Holdfast, notes: Notes | None = None) -> ExecutionView:
+    """Pipeline p, submitted once and worked on to its end; the table is there before."""
+    if notes is not None:
+        await notes.make()
+    async with hf.working():
+        return await (await hf.submit("p")).wait(ENDS_SOON)
 
 
 async def errors_of(hf: Holdfast, execution_id: int) -> list[dict[str, Any]]:
@@ -112,9 +120,7 @@ def test_an_attempt_that_fails_after_writing_leaves_nothing(store_url: str, kind
 
     async def scenario() -> None:
         async with hf:
-            await notes.make()
-            async with hf.working():
-                await (await hf.submit("p")).wait(ENDS_SOON)
+            await ended(hf, notes)
             assert await notes.all() == ["attempt 2"]
 
     run(scenario())
@@ -185,9 +191,7 @@ def test_a_transaction_open_for_too_long_is_undone_and_tried_again(
 
     async def scenario() -> None:
         async with hf:
-            await notes.make()
-            async with hf.working():
-                view = await (await hf.submit("p")).wait(ENDS_SOON)
+            view = await ended(hf, notes)
             [error] = await errors_of(hf, view.execution.id)
             assert (error["error_type"], error["category"]) == ("timeout", "transient")
             assert "open for longer than 0.3 s" in error["message"]
@@ -214,8 +218,8 @@ def test_a_statement_that_never_ends_is_cut_off(store_url: str, monkeypatch: pyt
     hf.pipeline("p", [stuck], retry=DELAYS)
 
     async def scenario() -> None:
-        async with hf, hf.working():
-            view = await (await hf.submit("p")).wait(ENDS_SOON)
+        async with hf:
+            view = await ended(hf)
             [error] = await errors_of(hf, view.execution.id)
             assert error["error_type"] == "timeout"
             assert view.execution.status is ExecutionStatus.COMPLETED
@@ -316,9 +320,7 @@ def test_an_error_swallowed_in_the_block_fails_the_attempt(store_url: str) -> No
 
     async def scenario() -> None:
         async with hf:
-            await notes.make()
-            async with hf.working():
-                view = await (await hf.submit("p")).wait(ENDS_SOON)
+            view = await ended(hf, notes)
             assert view.execution.status is ExecutionStatus.FAILED
             assert view.execution.error is not None
             assert "unique" in view.execution.error.message.lower()
@@ -370,9 +372,7 @@ def test_a_block_that_failed_after_another_fails_the_attempt(store_url: str) -> 
 
     async def scenario() -> None:
         async with hf:
-            await notes.make()
-            async with hf.working():
-                view = await (await hf.submit("p")).wait(ENDS_SOON)
+            view = await ended(hf, notes)
             assert view.execution.status is ExecutionStatus.FAILED
             assert view.execution.error is not None
             assert view.execution.error.message == "no second block today"
@@ -394,9 +394,7 @@ def test_a_handler_cannot_end_the_transaction_by_itself(store_url: str, sql: str
 
     async def scenario() -> None:
         async with hf:
-            await notes.make()
-            async with hf.working():
-                view = await (await hf.submit("p")).wait(ENDS_SOON)
+            view = await ended(hf, notes)
             error = view.execution.error
             assert error is not None
             assert (error.error_type, error.category) == ("validation_error", "permanent")
@@ -417,9 +415,7 @@ def test_a_commit_cannot_hide_behind_another_statement(store_url: str) -> None:
 
     async def scenario() -> None:
         async with hf:
-            await notes.make()
-            async with hf.working():
-                view = await (await hf.submit("p")).wait(ENDS_SOON)
+            view = await ended(hf, notes)
             assert view.execution.status is ExecutionStatus.FAILED
             assert await notes.all() == []
 
@@ -439,8 +435,8 @@ def test_on_sqlite_a_handler_cannot_touch_what_is_not_its_own(sqlite_url: str, s
     hf.pipeline("p", [touches], retry=DELAYS)
 
     async def scenario() -> None:
-        async with hf, hf.working():
-            view = await (await hf.submit("p")).wait(ENDS_SOON)
+        async with hf:
+            view = await ended(hf)
             assert view.execution.error is not None
             assert view.execution.error.category == "permanent"
 
@@ -457,8 +453,8 @@ def test_a_plain_with_in_an_async_handler_says_what_to_write(store_url: str) -> 
     hf.pipeline("p", [mixed_up])
 
     async def scenario() -> None:
-        async with hf, hf.working():
-            view = await (await hf.submit("p")).wait(ENDS_SOON)
+        async with hf:
+            view = await ended(hf)
             assert view.execution.error is not None
             assert "plain `with`" in view.execution.error.message
 
@@ -484,12 +480,10 @@ def test_a_timed_out_thread_cannot_write_any_more(store_url: str) -> None:
 
     async def scenario() -> None:
         async with hf:
-            await notes.make()
-            async with hf.working():
-                view = await (await hf.submit("p")).wait(ENDS_SOON)
-                assert view.execution.error is not None
-                assert view.execution.error.error_type == "timeout"
-                await eventually(lambda: late, ENDS_SOON)
+            view = await ended(hf, notes)
+            assert view.execution.error is not None
+            assert view.execution.error.error_type == "timeout"
+            await eventually(lambda: late, ENDS_SOON)
             assert await notes.all() == []
 
     run(scenario())

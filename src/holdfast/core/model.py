@@ -255,32 +255,29 @@ class LeaseResult(msgspec.Struct, frozen=True):
     next_due: float | None = None
 
 
-class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """Who a worker is and what it offers."""
+
+    worker_id: str
+    host: str
+    pid: int
+    version: str
+    concurrency: int
+    lanes: tuple[Lane, ...]
+    handlers: tuple[str, ...]
+    started_at: float
+
+
+class WorkerRecord(WorkerIdentity, frozen=True, kw_only=True):
     """What a worker says of itself, every `announce_seconds`, so that people know who lives and who
     offers what. No decision about work depends on it."""
 
-    worker_id: str
-    host: str
-    pid: int
-    version: str
-    concurrency: int
-    lanes: tuple[Lane, ...]
-    handlers: tuple[str, ...]
-    started_at: float
     announce_seconds: float
 
 
-class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerRow(WorkerIdentity, frozen=True, kw_only=True):
     """A worker as people see it: living until `seen_until`, unless it is heard of again before."""
 
-    worker_id: str
-    host: str
-    pid: int
-    version: str
-    concurrency: int
-    lanes: tuple[Lane, ...]
-    handlers: tuple[str, ...]
-    started_at: float
     seen_at: float
     seen_until: float
 

@@ -131,22 +131,24 @@ class PostgresStore(Watching):
 
     async def open(self, *, migrate: bool = True) -> None:
         with self.explained():
-            self._pool = await asyncpg.create_pool(
-                self.url,
-                min_size=1,
-                max_size=POOL_SIZE_MAX,
-                timeout=CONNECT_TIMEOUT_SECONDS,
-                max_cached_statement_lifetime=0,
-                reset=_keep_session,
-                command_timeout=COMMAND_TIMEOUT_SECONDS,
-                server_settings=_SESSION,
-            )
+            self._pool = await self._new_pool(min_size=1, reset=_keep_session)
         try:
             async with self._acquire() as db:
                 await self._migrate(db, migrate)
         except BaseException:
             await self.close()
             raise
+
+    async def _new_pool(self, **more: Any) -> asyncpg.Pool:
+        return await asyncpg.create_pool(
+            self.url,
+            max_size=POOL_SIZE_MAX,
+            timeout=CONNECT_TIMEOUT_SECONDS,
+            max_cached_statement_lifetime=0,
+            command_timeout=COMMAND_TIMEOUT_SECONDS,
+            server_settings=_SESSION,
+            **more,
+        )
 
     async def _migrate(self, db: Connection, migrate: bool) -> None:
         number: int = await db.fetchval("SELECT current_setting('server_version_num')::int")
@@ -347,15 +349,7 @@ class PostgresStore(Watching):
         back with their settings reset, since handlers may change them."""
         async with self._opening_transactions:
             if self._transactions is None:
-                self._transactions = await asyncpg.create_pool(
-                    self.url,
-                    min_size=0,
-                    max_size=POOL_SIZE_MAX,
-                    timeout=CONNECT_TIMEOUT_SECONDS,
-                    max_cached_statement_lifetime=0,
-                    command_timeout=COMMAND_TIMEOUT_SECONDS,
-                    server_settings=_SESSION,
-                )
+                self._transactions = await self._new_pool(min_size=0)
         return self._transactions
 
     async def amend_executions(self, ids: Sequence[int], plan: ExecutionsPlan, now: float) -> None:
