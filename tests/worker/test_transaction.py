@@ -12,55 +12,13 @@ import apsw
 import asyncpg
 import pytest
 
-from holdfast import Context, Holdfast, Retry, TransientError
+from holdfast import Context, Holdfast, TransientError
 from holdfast.core.model import EventType, ExecutionStatus, JobStatus
-from holdfast.engine import Engine, ExecutionView
+from holdfast.engine import Engine
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.sqlite import SqliteStore
+from notes_table import DELAYS, ENDS_SOON, INSERT, Notes, ended, errors_of
 from running import eventually, run
-
-ENDS_SOON = 30.0
-DELAYS = Retry(delays=[0.01, 0.01])
-
-
-class Notes:
-    """A table of the user's own in Holdfast's database, seen from outside."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._on_postgres = url.startswith("postgresql")
-
-    async def make(self) -> None:
-        await self._run("CREATE TABLE notes (execution integer, note text UNIQUE)")
-
-    async def all(self) -> list[str]:
-        return [row[0] for row in await self._run("SELECT note FROM notes ORDER BY note")]
-
-    async def _run(self, sql: str) -> list[Any]:
-        if self._on_postgres:
-            connection = await asyncpg.connect(self._url)
-            try:
-                return list(await connection.fetch(sql))
-            finally:
-                await connection.close()
-        with apsw.Connection(self._url.removeprefix("sqlite:///")) as db:
-            db.set_busy_timeout(10_000)
-            return list(db.execute(sql))
-
-
-INSERT = "INSERT INTO notes (execution, note) VALUES ($1, $2)"
-
-
-async def ended(hf: Holdfast, notes: Notes | None = None) -> ExecutionView:
-    """Pipeline p, submitted once and worked on to its end; the table is there before."""
-    if notes is not None:
-        await notes.make()
-    async with hf.working():
-        return await (await hf.submit("p")).wait(ENDS_SOON)
-
-
-async def errors_of(hf: Holdfast, execution_id: int) -> list[dict[str, Any]]:
-    return [event.data for event in await hf.events(execution_id) if event.type is EventType.ACTION_ERROR]
 
 
 def test_what_a_handler_writes_is_there_once_its_step_is_complete(store_url: str) -> None:
@@ -390,10 +348,17 @@ def test_a_handler_cannot_end_the_transaction_by_itself(store_url: str, sql: str
             await tx.execute(INSERT, ctx.execution_id, "half")
             await tx.execute(sql)
 
+    async def ordinary(ctx: Context) -> None:
+        async with ctx.transaction() as tx:
+            await tx.fetch("SELECT 1")
+
+    hf.pipeline("ordinary", [ordinary])
     hf.pipeline("p", [ends], retry=DELAYS)
 
     async def scenario() -> None:
         async with hf:
+            async with hf.working():  # its COMMIT must not be lent to the handler
+                await (await hf.submit("ordinary")).wait(ENDS_SOON)
             view = await ended(hf, notes)
             error = view.execution.error
             assert error is not None

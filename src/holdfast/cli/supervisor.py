@@ -23,6 +23,9 @@ from holdfast.cli.options import EXIT_FAILED, EXIT_REFUSED
 log = logging.getLogger("holdfast.supervisor")
 
 LIFELINE_VARIABLE = "HOLDFAST_LIFELINE"
+# What a worker under a supervisor ends with where its command is wrong. Not the 2 of other refusals: a handler
+# that ends its process with an ordinary code must not end them all.
+EXIT_WRONG_COMMAND = 78
 RESTART_SECONDS_MIN = 0.5
 RESTART_SECONDS_MAX = 30.0
 LIVED_LONG_SECONDS = 10.0
@@ -98,9 +101,9 @@ class Supervisor:
             started = time.monotonic()
             code = await self._run_one()
             if self._stopping.is_set():
-                if code != 0:
+                if code not in (0, -signal.SIGTERM):  # it may have been told before it could listen
                     self._exit_code = self._exit_code or EXIT_FAILED
-            elif code == EXIT_REFUSED:
+            elif code == EXIT_WRONG_COMMAND:
                 self._exit_code = EXIT_REFUSED  # it has said why; the others will say the same
                 self._stop()
             else:
@@ -116,12 +119,16 @@ class Supervisor:
 
     async def _run_one(self) -> int:
         # In a session of its own: Ctrl-C reaches it through this process alone, and once.
-        process = await asyncio.create_subprocess_exec(
-            *self._command,
-            env={**os.environ, LIFELINE_VARIABLE: str(self._lifeline)},
-            pass_fds=(self._lifeline,),
-            start_new_session=True,
-        )
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._command,
+                env={**os.environ, LIFELINE_VARIABLE: str(self._lifeline)},
+                pass_fds=(self._lifeline,),
+                start_new_session=True,
+            )
+        except OSError as error:  # no memory, no process numbers left: perhaps later
+            log.error("A worker process could not be started: %s", error)
+            return EXIT_FAILED
         self._living[process.pid] = process
         log.info("Worker process %d started.", process.pid)
         if self._stopping.is_set():  # told to stop while it was being started

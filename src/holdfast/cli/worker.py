@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.options import URL_VARIABLE
-from holdfast.core.errors import InvalidInput
+from holdfast.core.errors import HoldfastError, InvalidInput
 
 if TYPE_CHECKING:
     from holdfast import Holdfast
@@ -83,7 +83,7 @@ def worker(
     The first signal leases nothing more, lets running handlers finish within the grace period and gives back
     the rest. A second one ends the worker at once; what it held runs again when its leases have expired.
     """
-    from holdfast.cli.supervisor import LIFELINE_VARIABLE, Supervisor
+    from holdfast.cli.supervisor import EXIT_WRONG_COMMAND, LIFELINE_VARIABLE, Supervisor
     from holdfast.core.retry import checked_seconds, parse_duration
 
     logging.basicConfig(level=log_level.upper(), format=LOG_FORMAT, stream=sys.stderr)
@@ -95,9 +95,15 @@ def worker(
         command = [sys.executable, "-m", "holdfast", *_without_processes(sys.argv[1:])]
         supervisor = Supervisor(command, processes, grace_seconds=grace_seconds, lifeline=lifeline)
         sys.exit(asyncio.run(supervisor.run()))
-    hf = load_app(app)
-    if url:
-        hf.use_database(url)
+    try:
+        hf = load_app(app)
+        if url:
+            hf.use_database(url)
+    except HoldfastError as error:
+        if lifeline is None:
+            raise
+        click.echo(f"holdfast: {error}\n  {error.guidance}", err=True)
+        sys.exit(EXIT_WRONG_COMMAND)
     hf.run_worker(
         concurrency=concurrency,
         lease_seconds=lease_seconds,

@@ -146,6 +146,11 @@ class Engine:
         """As a part of a handler's transaction: once its step is complete, they will be run."""
         if not submissions:
             return []
+        if transaction.url != self.store.url:
+            raise InvalidInput(
+                "The transaction belongs to another database than this Holdfast's.",
+                guidance="Submit with the Holdfast object whose worker runs the step.",
+            )
         latest = await self._definitions.latest([item.path for item in submissions])
         new = self._new_executions(submissions, latest, await self.store.now())
         return submitted(await transaction.insert(new))

@@ -34,6 +34,7 @@ class StepTransaction:
         self.fetch = self._transaction.fetch
         self.executemany = self._transaction.executemany
         self.rollback = self._transaction.rollback
+        self.url = store.url
         self._has_submitted = False
 
     async def insert(self, executions: Sequence[NewExecution]) -> list[Inserted]:

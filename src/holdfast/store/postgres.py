@@ -146,8 +146,7 @@ class PostgresStore(Watching):
             timeout=CONNECT_TIMEOUT_SECONDS,
             max_cached_statement_lifetime=0,
             command_timeout=COMMAND_TIMEOUT_SECONDS,
-            server_settings=_SESSION,
-            **more,
+            **{"server_settings": _SESSION, **more},
         )
 
     async def _migrate(self, db: Connection, migrate: bool) -> None:
@@ -349,7 +348,9 @@ class PostgresStore(Watching):
         back with their settings reset, since handlers may change them."""
         async with self._opening_transactions:
             if self._transactions is None:
-                self._transactions = await self._new_pool(min_size=0)
+                # Should this process not be able to tell the server to stop, it stops by itself.
+                bound = {"statement_timeout": f"{TRANSACTION_SECONDS_MAX:g}s"}
+                self._transactions = await self._new_pool(min_size=0, server_settings=_SESSION | bound)
         return self._transactions
 
     async def amend_executions(self, ids: Sequence[int], plan: ExecutionsPlan, now: float) -> None:

@@ -54,6 +54,7 @@ class PostgresTransaction:
         self._deadline = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._one_at_a_time = asyncio.Lock()
+        self._busy: asyncio.Task[Any] | None = None
         self._expired = False
         self._is_over = False
 
@@ -100,16 +101,18 @@ class PostgresTransaction:
             await self._end()
 
     async def rollback(self) -> None:
-        self._is_over = True
         await self._end()
 
     async def _do(self, action: Callable[[Connection, float], Awaitable[T]]) -> T:
         async with self._one_at_a_time:
-            if self._db is None:
+            if self._db is None and not self._is_over:
                 await self._begin()
-            if self._db is None or self._expired or self._is_over:
+            if self._is_over:  # while this waited for a connection, perhaps
+                await self._give_up()
+            if self._db is None or self._expired:
                 raise self._lost()
             remaining = max(self._deadline - time.monotonic(), 0.001)
+            self._busy = asyncio.current_task()
             try:
                 return await action(self._db, remaining)
             except (TimeoutError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError, OSError) as error:
@@ -117,10 +120,10 @@ class PostgresTransaction:
                     self._expired = True
                     raise self._lost() from error
                 raise
+            finally:
+                self._busy = None
 
     async def _begin(self) -> None:
-        if self._is_over:
-            return
         with self._writes.explained():
             self._pool = await self._writes.transactions_pool()
             db = await self._pool.acquire()
@@ -136,28 +139,40 @@ class PostgresTransaction:
         self._timer = asyncio.get_running_loop().call_later(self._seconds, self._expire)
 
     def _expire(self) -> None:
-        """Cut the connection: the server rolls back, and whoever waits for a statement is told."""
+        """Nothing is under way: cut the connection, and the server rolls back. A statement that runs has a
+        timeout of its own, which also tells the server to stop it."""
         self._expired = True
-        if self._db is not None:
+        if self._db is not None and self._busy is None:
             _cut(self._db)
 
     async def _end(self) -> None:
+        self._is_over = True
         if self._timer is not None:
             self._timer.cancel()
-        db, self._db, self._is_over = self._db, None, True
+        if self._busy is not None and self._busy is not asyncio.current_task():
+            self._busy.cancel()  # a statement of a thread, or of a task, that outlives its attempt
+        if self._busy is asyncio.current_task():
+            await self._give_up()
+            return
+        async with self._one_at_a_time:
+            await self._give_up()
+
+    async def _give_up(self) -> None:
+        db, self._db = self._db, None
         if db is None:
             return
         try:
-            if not self._expired and db.is_in_transaction():
+            if db.is_in_transaction():
                 await self._transaction.rollback()
-        except Exception:
-            log.debug("A transaction could not be rolled back; its connection is cut.", exc_info=True)
-            _cut(db)
-        except BaseException:
-            _cut(db)
-            raise
-        finally:
             await self._pool.release(db)
+        except BaseException as error:
+            # Cut off, it is rolled back by the server, and taken back by the pool.
+            log.debug("A handler's connection could not be given back and is cut.", exc_info=True)
+            _cut(db)
+            with contextlib.suppress(Exception):
+                await self._pool.release(db)
+            if not isinstance(error, Exception):
+                raise
 
     def _lost(self) -> TransactionLost:
         if self._expired:

@@ -21,7 +21,7 @@ from urllib.parse import unquote
 
 import apsw
 
-from holdfast.core.errors import StoreUnavailable, StoreUnusable, StoreUrlInvalid
+from holdfast.core.errors import PermanentError, StoreUnavailable, StoreUnusable, StoreUrlInvalid
 from holdfast.core.model import ClaimGroup, Event, ExecutionRow, JobRow, LeaseRef, WorkerRow
 from holdfast.store import rows
 from holdfast.store.interface import (
@@ -43,7 +43,12 @@ from holdfast.store.interface import (
 )
 from holdfast.store.queries import check_schema_version, listing, load_migrations, load_queries
 from holdfast.store.sqlite_errors import in_our_words
-from holdfast.store.sqlite_transaction import TRANSACTION_SECONDS_MAX, SqliteTransaction, TransactionLine
+from holdfast.store.sqlite_transaction import (
+    TRANSACTION_SECONDS_MAX,
+    SqliteTransaction,
+    TransactionLine,
+    open_here,
+)
 from holdfast.store.waking import WorkSignal
 from holdfast.store.watching import Watching
 
@@ -100,7 +105,7 @@ class SqliteStore(Watching):
         self._line: TransactionLine | None = None
         self.write_lock = _write_lock_of(self.path)
         self.write_wait_seconds = BUSY_TIMEOUT_MS / 1000
-        self.own_tables = frozenset(_TABLES)
+        self.own_tables = frozenset({*_TABLES, "holdfast_schema"})
         self._process = os.getpid()
 
     # opening and closing
@@ -467,13 +472,28 @@ class SqliteStore(Watching):
                 self._groups = {}  # some may have been made in the transaction that is gone
                 raise
 
+        self._refuse_beside_own_transaction()
         return await self._on_writer(transact)
+
+    def _refuse_beside_own_transaction(self) -> None:
+        """A handler that has its transaction open and writes beside it would wait for itself."""
+        transaction = open_here.get()
+        if transaction is not None and transaction.holds(self.write_lock):
+            raise PermanentError(
+                "The handler writes to Holdfast's database while its ctx.transaction() is open: SQLite has"
+                " one writer at a time.",
+                error_type="validation_error",
+                guidance="Make it a part of it, as in hf.submit(…, connection=tx), or do it before.",
+            )
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
         """One at a time in this process, so that its threads queue up instead of polling."""
         if not self.write_lock.acquire(timeout=self.write_wait_seconds):
-            raise apsw.BusyError("another transaction of this process holds it")
+            raise StoreUnavailable(
+                f"The database {self.path} is held by another transaction of this process.",
+                guidance="Nothing was written. It is safe to try again.",
+            )
         try:
             with _Transaction(self._writer):
                 yield

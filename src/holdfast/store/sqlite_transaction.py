@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar
@@ -25,6 +27,11 @@ from holdfast.store.statements import open_for_too_long, transaction_control
 T = TypeVar("T")
 
 TRANSACTION_SECONDS_MAX = 5.0
+POLL_SECONDS = 0.1
+ROWS_PER_LOOK = 1_000
+
+# The transaction that is open in this context, so that a handler's other writes can say what is wrong.
+open_here: ContextVar[SqliteTransaction | None] = ContextVar("open_here", default=None)
 
 _NOT_CODE = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _NUMBERED = re.compile(r"\$(\d+)")
@@ -60,12 +67,16 @@ class TransactionLine:
         self.turn = asyncio.Lock()
         self.guard = threading.Lock()  # between the thread and the timer
         self.db: apsw.Connection
+        self.current: SqliteTransaction | None = None
+        self.not_before = 0.0  # of the monotonic clock
         self._handler_speaks = False
         self._connected = False
         self._thread = ThreadPoolExecutor(1, "holdfast-sqlite-transactions")
 
     async def run(self, action: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, action)
+        """On the thread, to its end: a begin or an end that a cancelled caller took away from the queue would
+        leave the turn with nobody."""
+        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, action))
 
     def submit(self, action: Callable[[], None]) -> None:
         self._thread.submit(action)
@@ -102,7 +113,14 @@ class TransactionLine:
             return apsw.SQLITE_DENY
         return apsw.SQLITE_OK
 
+    def control(self, statement: str) -> None:
+        """BEGIN, COMMIT or ROLLBACK. Not cached: the authorizer is not asked about a statement that is, and a
+        handler could use it."""
+        self.db.execute(statement, can_cache=False)
+
     async def close(self) -> None:
+        if self.current is not None:
+            await self.current.rollback()
         if self._connected:
             await self.run(self.db.close)
         self._thread.shutdown()
@@ -127,7 +145,9 @@ class SqliteTransaction:
         self._state = _State.NEW
         self._has_turn = False
         self._is_over = False  # asked to end; a thread of the handler may not know it yet
+        self._is_committed = False
         self._expired = False
+        self._opened_at = 0.0
         self._timer: threading.Timer | None = None
         self._opening = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
@@ -158,7 +178,10 @@ class SqliteTransaction:
         bindings = [bindings_for(sql, row) for row in rows]
 
         def execute() -> None:
-            self._line.db.executemany(sql, bindings)
+            for start in range(0, len(bindings), ROWS_PER_LOOK):
+                if self._expired:  # an interrupt between two rows is forgotten
+                    raise self._lost()
+                self._line.db.executemany(sql, bindings[start : start + ROWS_PER_LOOK])
 
         await self._do(lambda: self._line.as_handler(execute))
 
@@ -172,7 +195,8 @@ class SqliteTransaction:
             db = self._line.db
             try:
                 self._line.writes.amend_in(db, [queue_id], plan, now)
-                db.execute("COMMIT")
+                self._line.control("COMMIT")
+                self._is_committed = True
             except apsw.Error as error:
                 raise self._line.writes.explained(error) from error
             finally:
@@ -180,8 +204,13 @@ class SqliteTransaction:
 
         await self._do(amend_and_commit)
 
+    def holds(self, write_lock: threading.Lock) -> bool:
+        return self._state is _State.OPEN and self._line.writes.write_lock is write_lock
+
     async def rollback(self) -> None:
         self._is_over = True
+        if open_here.get() is self:
+            open_here.set(None)
         if self._has_turn:
             await self._line.run(self._end)
 
@@ -195,26 +224,44 @@ class SqliteTransaction:
                     self._line.turn.release()
                     raise self._lost()
                 self._has_turn = True
+                open_here.set(self)
                 await self._line.run(self._begin)
 
         def act() -> T:
-            if self._state is not _State.OPEN:
+            if self._state is not _State.OPEN or self._expired:
                 raise self._lost()
             try:
                 result = action()
-            except apsw.InterruptError:
-                if self._expired:
+            except BaseException as error:
+                self._end_if_undone()
+                if self._expired and isinstance(error, apsw.InterruptError):
                     raise self._lost() from None
                 raise
-            if self._state is _State.OPEN and not self._line.db.in_transaction:
-                self._end()
+            if self._end_if_undone():
                 raise TransactionLost("A statement rolled the transaction back.", error_type="database_lock")
             return result
 
         return await self._line.run(act)
 
+    def _end_if_undone(self) -> bool:
+        """SQLite ends a transaction by itself at some errors (OR ROLLBACK, an interrupt, a full disk); what
+        came after would be committed on its own."""
+        undone = self._state is _State.OPEN and not self._line.db.in_transaction
+        if undone:
+            self._end()
+        return undone
+
+    def _let_others_write(self) -> None:
+        """Other processes poll for SQLite's lock, every 100 ms where it was held for long: without a pause
+        transactions one after the other would leave them no moment to find it free."""
+        self._line.current = None
+        held = time.monotonic() - self._opened_at
+        if held > POLL_SECONDS:
+            self._line.not_before = time.monotonic() + max(1.5 * POLL_SECONDS, held / 10)
+
     def _begin(self) -> None:
         writes = self._line.writes
+        time.sleep(max(0.0, self._line.not_before - time.monotonic()))
         if not writes.write_lock.acquire(timeout=writes.write_wait_seconds):
             self._give_up_turn()
             raise StoreUnavailable(
@@ -223,7 +270,7 @@ class SqliteTransaction:
             )
         try:
             self._line.connect()
-            self._line.db.execute("BEGIN IMMEDIATE")
+            self._line.control("BEGIN IMMEDIATE")
         except BaseException as error:
             writes.write_lock.release()
             self._give_up_turn()
@@ -231,6 +278,8 @@ class SqliteTransaction:
                 raise writes.explained(error) from error
             raise
         self._state = _State.OPEN
+        self._opened_at = time.monotonic()
+        self._line.current = self
         self._timer = threading.Timer(self._seconds, self._expire)
         self._timer.daemon = True
         self._timer.start()
@@ -244,9 +293,11 @@ class SqliteTransaction:
             self._timer.cancel()
         try:
             if self._line.db.in_transaction:
-                self._line.db.execute("ROLLBACK")
-                self._line.writes.forget_groups()
+                self._line.control("ROLLBACK")
         finally:
+            if not self._is_committed:
+                self._line.writes.forget_groups()
+            self._let_others_write()
             self._line.writes.write_lock.release()
             self._give_up_turn()
 

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.errors import PayloadInvalid, PayloadTooLarge
-from holdfast.core.model import Completed, Failed, Leased, Outcome, Report
+from holdfast.core.model import AckCode, Completed, Failed, Leased, Outcome, Report
 from holdfast.core.payload import PAYLOAD_BYTES_MAX_DEFAULT, encode_payload, unstorable_output
 from holdfast.worker.child import Call
 from holdfast.worker.context import Context
@@ -77,6 +77,7 @@ class Attempt:
         self._processes = processes
         self._limit: asyncio.Timeout | None = None
         self._cleared = not job.clear
+        self._has_cleared_in_transaction = False
         self.thread: asyncio.Future[Any] | None = None
 
     async def run(self) -> Outcome | None:
@@ -100,6 +101,8 @@ class Attempt:
             if isinstance(outcome, Completed) and transaction.is_open:
                 report = Report(self._job.queue_id, self._job.fence, outcome)
                 ack = await transaction.complete(report, self._job)
+                if ack.code is AckCode.INVALID:
+                    raise ValueError(ack.message)
                 if not ack.accepted:
                     log.warning("The outcome of job %d was not taken: %s", ack.queue_id, ack.message)
                 return None
@@ -109,6 +112,8 @@ class Attempt:
             outcome = Failed(failure_of(error, self._job), self._cleared)
         finally:
             await asyncio.shield(transaction.end())
+        if self._has_cleared_in_transaction and isinstance(outcome, Failed):
+            return msgspec.structs.replace(outcome, cleared=False)  # that is undone as well
         return outcome
 
     async def _run(self) -> Outcome:
@@ -170,6 +175,8 @@ class Attempt:
             else:
                 await self._call(handler.clear, is_async=is_async(handler.clear))
         self._cleared = True
+        transaction = self._context.attempt_transaction
+        self._has_cleared_in_transaction = transaction is not None and transaction.is_open
 
     async def _call(self, function: Function, *, is_async: bool) -> Any:
         if is_async:

@@ -191,6 +191,7 @@ class Worker:
             log.warning("%d outcomes could not be reported; these jobs will be run again.", unreported)
         await _ended(reporter)
         await _within(deadline, self._give_back(cut_off))
+        self.leaves_threads = bool(self._running or self._slots_stuck)
 
     async def _cut_off(self) -> list[LeaseRef]:
         """End what still runs after the grace period. A thread cannot be ended: it is left to itself."""
@@ -203,7 +204,6 @@ class Worker:
             self._abandoned.add(lease)
             running.task.cancel()
         await self._settled(time.monotonic() + CUT_OFF_SECONDS, lambda: not self._running)
-        self.leaves_threads = bool(self._running or self._slots_stuck)
         return list(cut_off)
 
     async def _settled(self, deadline: float, is_settled: Callable[[], bool]) -> bool:
@@ -305,7 +305,9 @@ class Worker:
         """Take one job whose worker was lost before, let everything else here end, then run it beside
         nothing. Taken first, so that no other worker stops its own work for it; given back where the
         rest does not end soon."""
-        taken = (await self._lease(1, alone=True, handlers=self._in_worker)).jobs if self._in_worker else []
+        if self._slots_stuck or not self._in_worker:  # stuck threads go on, and nobody knows for how long
+            return
+        taken = (await self._lease(1, alone=True, handlers=self._in_worker)).jobs
         try:
             if taken and await self._idle(self._alone_patience):
                 self._prefetched.append((time.perf_counter(), taken.pop()))
@@ -322,7 +324,7 @@ class Worker:
     async def _idle(self, seconds: float | None) -> bool:
         """Whether nothing runs here any more, within this time."""
         deadline = None if seconds is None else time.monotonic() + seconds
-        while self._prefetched or self._running or self._outcomes or self._reporting or self._slots_stuck:
+        while self._prefetched or self._running or self._outcomes or self._reporting:
             remaining = None if deadline is None else deadline - time.monotonic()
             if remaining is not None and remaining <= 0:
                 return False
@@ -338,9 +340,13 @@ class Worker:
             await asyncio.sleep(PREFETCH_WAIT_SECONDS_MAX / 2)
             too_old = time.perf_counter() - PREFETCH_WAIT_SECONDS_MAX
             waiting = [entry for entry in self._prefetched if entry[0] < too_old]
-            for entry in waiting:
-                self._prefetched.remove(entry)
-            await self._give_back([LeaseRef(job.queue_id, job.fence) for _, job in waiting])
+            if not waiting:
+                continue
+            async with self._leasing:  # a stop waits for it
+                waiting = [entry for entry in waiting if entry in self._prefetched]
+                for entry in waiting:
+                    self._prefetched.remove(entry)
+                await self._give_back([LeaseRef(job.queue_id, job.fence) for _, job in waiting])
             if waiting:
                 self._room_made.set()
 
@@ -447,6 +453,7 @@ class Worker:
             except Exception as error:
                 # Kept and reported again: the fence tells the store what it has seen.
                 self._outcomes.extendleft(reversed(batch))
+                self._reporting = 0
                 await _away("Reporting", away_seconds, error)
                 away_seconds = min(away_seconds * 2, AWAY_SECONDS_MAX)
                 continue

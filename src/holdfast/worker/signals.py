@@ -77,5 +77,6 @@ def _stop(worker: Worker, why: str) -> None:
 def _end_now(why: str) -> None:
     """As hard as a kill, and as harmless: what was held runs again when its leases have expired. Nothing is
     flushed or locked here, since any lock may be held by what was interrupted."""
-    os.write(2, f"holdfast worker {os.getpid()}: {why}\n".encode())
+    with contextlib.suppress(OSError):  # nobody reads it any more
+        os.write(2, f"holdfast worker {os.getpid()}: {why}\n".encode())
     os._exit(EXIT_DROPPED)

@@ -11,13 +11,19 @@ attempt, however many blocks it has.
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from holdfast.core.errors import InvalidInput, TransactionLost, TransactionUnavailable
 from holdfast.core.model import Ack, Leased, Report
 
+log = logging.getLogger("holdfast.worker")
+
 T = TypeVar("T")
+
+_RETURN_TO_SAVEPOINT = re.compile(r"\s*rollback\s+(?:(?:work|transaction)\s+)?to\b", re.IGNORECASE)
 
 
 class OpenTransaction(Protocol):
@@ -41,6 +47,7 @@ class AttemptTransaction:
         self._begin = begin
         self._loop = loop
         self._open: OpenTransaction | None = None
+        self._blocks = 0
         self._has_kept = False  # a block before this one ended well
         self._ended = False
         self.is_completing = False
@@ -51,10 +58,14 @@ class AttemptTransaction:
     def is_open(self) -> bool:
         return self._open is not None
 
-    async def use(self, action: Callable[[OpenTransaction], Awaitable[T]]) -> T:
+    def enter(self) -> None:
+        self._blocks += 1
+
+    async def use(self, action: Callable[[OpenTransaction], Awaitable[T]], *, heals: bool = False) -> T:
+        """`heals`: a return to a savepoint makes a statement that failed after it undone, and forgiven."""
         if self._ended:
             raise TransactionLost("The attempt has ended, and its transaction with it.", error_type="timeout")
-        if self.failed is not None:
+        if self.failed is not None and not (heals and self._open is not None):
             raise TransactionLost(
                 f"The transaction failed before, and what was done in it is undone: {self.failed}",
                 error_type="database_lock",
@@ -62,10 +73,13 @@ class AttemptTransaction:
         if self._open is None:
             self._open = self._begin()
         try:
-            return await action(self._open)
+            answer = await action(self._open)
         except BaseException as error:
-            self.failed = error
+            self.failed = self.failed or error
             raise
+        if heals:
+            self.failed = None
+        return answer
 
     def in_thread(self, action: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """For plain functions, which run in a thread beside the event loop."""
@@ -81,15 +95,23 @@ class AttemptTransaction:
     async def leave(self, error: BaseException | None) -> None:
         """At the end of a block. A failed statement whose error was swallowed in the block is raised here:
         PostgreSQL would commit nothing, and say nothing."""
+        self._blocks -= 1
         swallowed = self.failed if error is None else None
         if error is None and swallowed is None:
-            self._has_kept = self._open is not None
+            self._has_kept = self._has_kept or self._open is not None
             return
         await self._rollback()
         # With nothing lost but this block, the handler may go on without it, or try another one.
-        self.failed = (error or swallowed) if self._has_kept else None
-        if swallowed is not None:
+        others_are_lost = self._has_kept or self._blocks
+        self.failed = (error or swallowed) if others_are_lost else None
+        if isinstance(swallowed, Exception):
             raise swallowed
+        if (
+            swallowed is not None
+        ):  # a cancellation is not to be passed on to whoever has nothing to do with it
+            raise TransactionLost(
+                "A statement was cut off, and what was done is undone.", error_type="timeout"
+            )
 
     async def complete(self, report: Report, job: Leased) -> Ack:
         assert self._open is not None
@@ -99,7 +121,10 @@ class AttemptTransaction:
     async def end(self) -> None:
         """The attempt has ended: nothing more may be done with it."""
         self._ended = True
-        await self._rollback()
+        try:
+            await self._rollback()
+        except Exception:  # what is not rolled back is not committed either
+            log.warning("A handler's transaction could not be rolled back in order.", exc_info=True)
 
     async def _rollback(self) -> None:
         transaction, self._open = self._open, None
@@ -112,18 +137,20 @@ class AsyncStatements:
 
     def __init__(self, transaction: AttemptTransaction) -> None:
         self._transaction = transaction
+        self.is_over = False
 
     async def execute(self, sql: str, *arguments: Any) -> int:
         """Run one statement; how many rows it changed."""
-        return await self._transaction.use(lambda tx: tx.execute(sql, arguments))
+        heals = _RETURN_TO_SAVEPOINT.match(sql) is not None
+        return await self._use(lambda tx: tx.execute(sql, arguments), heals=heals)
 
     async def executemany(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         given = list(rows)
-        await self._transaction.use(lambda tx: tx.executemany(sql, given))
+        await self._use(lambda tx: tx.executemany(sql, given))
 
     async def fetch(self, sql: str, *arguments: Any) -> list[dict[str, Any]]:
         """Run one statement; its rows, each a dict by column name."""
-        return await self._transaction.use(lambda tx: tx.fetch(sql, arguments))
+        return await self._use(lambda tx: tx.fetch(sql, arguments))
 
     async def fetchrow(self, sql: str, *arguments: Any) -> dict[str, Any] | None:
         """The first row, or None."""
@@ -137,15 +164,23 @@ class AsyncStatements:
 
     async def with_engine(self, action: Callable[[Any], Awaitable[T]]) -> T:
         """For `hf.submit(…, connection=tx)`: the engine's own part of the transaction."""
-        return await self._transaction.use(action)
+        return await self._use(action)
+
+    async def _use(self, action: Callable[[Any], Awaitable[T]], *, heals: bool = False) -> T:
+        if self.is_over:
+            raise InvalidInput(
+                "The block of ctx.transaction() that gave this has been left.",
+                guidance="Put the statement into the block, or open another one.",
+            )
+        return await self._transaction.use(action, heals=heals)
 
 
 class Statements:
     """What `with ctx.transaction()` gives: the same for plain functions."""
 
-    def __init__(self, transaction: AttemptTransaction) -> None:
+    def __init__(self, transaction: AttemptTransaction, statements: AsyncStatements) -> None:
         self._transaction = transaction
-        self._async = AsyncStatements(transaction)
+        self._async = statements
 
     def execute(self, sql: str, *arguments: Any) -> int:
         """Run one statement; how many rows it changed."""
@@ -176,19 +211,29 @@ class Transaction:
 
     def __init__(self, transaction: AttemptTransaction) -> None:
         self._transaction = transaction
+        self._statements: list[AsyncStatements] = []
 
     async def __aenter__(self) -> AsyncStatements:
-        return AsyncStatements(self._transaction)
+        return self._entered()
 
     async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        await self._transaction.leave(error)
+        await self._left(error)
 
     def __enter__(self) -> Statements:
         self._transaction.in_thread(_nothing)  # refused at once where it cannot work
-        return Statements(self._transaction)
+        return Statements(self._transaction, self._entered())
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        self._transaction.in_thread(lambda: self._transaction.leave(error))
+        self._transaction.in_thread(lambda: self._left(error))
+
+    def _entered(self) -> AsyncStatements:
+        self._transaction.enter()
+        self._statements.append(AsyncStatements(self._transaction))
+        return self._statements[-1]
+
+    async def _left(self, error: BaseException | None) -> None:
+        self._statements.pop().is_over = True
+        await self._transaction.leave(error)
 
 
 async def _nothing() -> None:
