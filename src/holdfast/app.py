@@ -19,6 +19,7 @@ from typing import Any, Protocol, overload
 import msgspec
 
 from holdfast.core.errors import DefinitionInvalid, InvalidInput, StoreUrlInvalid, UnknownPipeline
+from holdfast.core.masking import mask_secrets
 from holdfast.core.model import Event, ExecutionStatus, Lane, Mode
 from holdfast.core.payload import PAYLOAD_BYTES_MAX_DEFAULT, check_name, member
 from holdfast.core.retry import RetryPolicy, checked_seconds, parse_duration
@@ -54,6 +55,7 @@ from holdfast.worker.transaction import AsyncStatements, Statements
 log = logging.getLogger("holdfast")
 
 URL_DEFAULT = "sqlite:///holdfast.db"
+URL_VARIABLE = "HOLDFAST_DB"
 WAIT_POLL_SECONDS = 0.5
 
 
@@ -91,15 +93,18 @@ class StandIn(Protocol):
 
 
 class Holdfast:
-    """`retention` (seconds or "30d") prunes finished executions of that age; None keeps them."""
+    """Without a `url` it is the environment's HOLDFAST_DB, else a file in the current folder.
+    `retention` (seconds or "30d") prunes finished executions of that age; None keeps them."""
 
     def __init__(
         self,
-        url: str = URL_DEFAULT,
+        url: str | None = None,
         *,
         payload_bytes_max: int = PAYLOAD_BYTES_MAX_DEFAULT,
         retention: float | str | None = None,
     ) -> None:
+        if url is None:
+            url = os.environ.get(URL_VARIABLE) or URL_DEFAULT
         if not isinstance(url, str):
             raise StoreUrlInvalid(
                 f"The address of a database is a text, not a {type(url).__name__}.",
@@ -479,8 +484,14 @@ class Holdfast:
         async def main() -> None:
             async with self, self.working(**options) as worker:
                 with stopped_by_signals(worker, lifeline):
-                    log.info("Worker %s works on %s.", worker.worker_id, ", ".join(sorted(self._pipelines)))
+                    log.info(
+                        "Worker %s works on %s in %s.",
+                        worker.worker_id,
+                        ", ".join(sorted(self._pipelines)),
+                        mask_secrets(self.url),
+                    )
                     await worker.ended.wait()
+            log.info("Worker %s has stopped.", worker.worker_id)
             if worker.leaves_threads:
                 # Threads cannot be killed, and an ordinary exit would wait for them.
                 logging.shutdown()

@@ -37,6 +37,19 @@ async def block_the_loop(ctx: Context) -> None:
         time.sleep(0.05)  # noqa: ASYNC251 - on purpose
 
 
+@hf.step(timeout=0.2)
+def outlast_the_timeout(ctx: Context) -> None:
+    note_start(ctx.workload["started"])
+    time.sleep(600)
+
+
+@hf.step(retry=Retry(max_attempts=2, delays=[0.05]))
+def exit_with_two(ctx: Context) -> None:
+    os._exit(2)
+
+
+hf.pipeline("outlast", [outlast_the_timeout])
+hf.pipeline("exit", [exit_with_two])
 hf.pipeline("block", [block_the_loop])
 hf.pipeline("tell", [tell_process])
 hf.pipeline("wait", [wait_for_file])

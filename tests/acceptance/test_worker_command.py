@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
+from holdfast.cli.supervisor import Supervisor
 from holdfast.core.model import EventType, ExecutionStatus, JobStatus
 from running import eventually, run
 
@@ -26,8 +28,10 @@ def command(*options: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def worker_command(url: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(command("--db", url, "--lease", "1.5s", *options), cwd=HERE, env=ENVIRONMENT)
+def worker_command(url: str, *options: str, stderr: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        command("--db", url, "--lease", "1.5s", *options), cwd=HERE, env=ENVIRONMENT, stderr=stderr
+    )
     try:
         yield process
     finally:
@@ -156,6 +160,61 @@ def test_a_handler_that_blocks_everything_cannot_keep_a_second_signal_from_endin
                 assert worker.wait(WITHIN) == 1
 
     run(scenario(), 180)
+
+
+def test_a_thread_that_outlasts_its_timeout_does_not_keep_a_stopped_worker(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with programs(sqlite_url) as hf:
+            with worker_command(sqlite_url, "--grace", "1s") as worker:
+                id_, _, _ = await wait_in_the_middle(hf, tmp_path, "outlast")
+                assert (await hf.wait(id_, WITHIN)).execution.status is ExecutionStatus.FAILED
+                worker.send_signal(signal.SIGTERM)
+                assert worker.wait(WITHIN) == 0
+
+    run(scenario(), 180)
+
+
+def test_a_handler_that_exits_with_code_2_does_not_end_the_fleet(sqlite_url: str) -> None:
+    """That code means a wrong command, where a worker says so itself."""
+
+    async def scenario() -> None:
+        async with programs(sqlite_url) as hf:
+            with worker_command(sqlite_url, "--processes", "2") as supervisor:
+                view = await (await hf.submit("exit")).wait(WITHIN)
+                assert view.jobs[0].attempts == 2
+                assert (await (await hf.submit("tell")).wait(WITHIN)).summary == "Complete"
+                assert supervisor.poll() is None
+
+    run(scenario(), 180)
+
+
+def test_a_second_signal_ends_a_worker_whose_log_nobody_reads(sqlite_url: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with programs(sqlite_url) as hf:
+            with worker_command(sqlite_url, stderr=subprocess.PIPE) as worker:
+                await wait_in_the_middle(hf, tmp_path)
+                assert worker.stderr is not None
+                worker.stderr.close()
+                worker.send_signal(signal.SIGTERM)
+                with pytest.raises(subprocess.TimeoutExpired):
+                    worker.wait(1)
+                worker.send_signal(signal.SIGTERM)
+                assert worker.wait(WITHIN) == 1
+
+    run(scenario(), 180)
+
+
+def test_a_supervisor_goes_on_when_a_process_cannot_be_started(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        supervisor = Supervisor([str(HERE / "no such program")], 1, grace_seconds=1)
+        running = asyncio.create_task(supervisor.run())
+        await eventually(lambda: caplog.text.count("could not be started") >= 2, WITHIN)
+        supervisor._stop()
+        assert await running == 0
+
+    run(scenario())
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ def test_doctor_finds_what_waits_is_stuck_has_vanished_or_died(store_url: str) -
     assert (
         found["leases"][0][0] == "bad" and "1 job is leased by a worker that is gone" in found["leases"][0][1]
     )
-    assert found["dead"] == [("warn", "1 execution failed and wait for somebody.")]
+    assert found["dead"] == [("warn", "1 execution failed and waits for somebody.")]
 
 
 def test_doctor_tells_how_postgresql_keeps_its_promises(postgres_url: str) -> None:
@@ -219,6 +219,46 @@ def test_doctor_never_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr("holdfast.engine.Engine.overview", broken)
     assert "nobody expected this" in findings(good)["work"][0][1]
+
+
+def test_a_file_of_another_program_is_left_alone_and_nobody_is_told_to_migrate_it(tmp_path: Path) -> None:
+    file = tmp_path / "theirs.db"
+    theirs = apsw.Connection(str(file))
+    theirs.execute("CREATE TABLE jobs (x); CREATE TABLE other (x)")
+    theirs.close()
+    before = file.read_bytes()
+    url = f"sqlite:///{file}"
+    said = holdfast(url, "doctor")
+    assert said.code == 1 and "migrate" not in said.out and "WAL" not in said.out
+    assert "another program, whose tables have names that Holdfast needs: jobs." in said.out
+    assert "Give Holdfast a file of its own (--db, HOLDFAST_DB)" in said.out
+    for options in ((), ("--check",)):
+        said = holdfast(url, "migrate", *options)
+        assert said.code == 3 and "has tables of another program" in said.err and said.out == ""
+    assert file.read_bytes() == before
+    theirs = apsw.Connection(str(file))
+    theirs.execute("DROP TABLE jobs")  # what is left has no name of ours, and may live beside it
+    theirs.close()
+    assert "If so:  holdfast migrate" in holdfast(url, "doctor").out
+    assert holdfast(url, "migrate").code == 0
+
+
+def test_jobs_that_wait_to_run_alone_are_explained(store_url: str) -> None:
+    async def story(s: Scenario) -> None:
+        await s.define(stage("parse", path="mail"), path="mail")
+        for _ in range(2):
+            await s.submit(path="mail")
+        await s.lease()
+        await s.lose()
+
+    told(store_url, story)
+    words = "2 jobs wait to run alone, one at a time in each worker process: their worker was lost before."
+    assert "run alone" not in holdfast(store_url, "status").out  # nobody is there to run them at all
+    run(announced(store_url, ("w1", ("mail/parse",), 600.0)))
+    said = holdfast(store_url, "status")
+    assert f"  {words}\n    More processes (--processes), or isolation" in said.out
+    assert holdfast(store_url, "status", "--json").json["alone"] == 2
+    assert ("warn", words) in findings(store_url)["waiting"]
 
 
 def test_doctor_finds_a_locked_database_and_a_clock_that_went_back(

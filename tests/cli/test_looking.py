@@ -1,5 +1,6 @@
 """Commands that look: status, executions, events, queue, dead."""
 
+import json
 import re
 from typing import Any
 
@@ -7,7 +8,12 @@ import pytest
 
 from command_scenario import holdfast, told
 from engine_scenario import Scenario, stage
+from holdfast import Context, Holdfast, Retry
+from holdfast.cli.code_places import places_in_trace
 from holdfast.core.model import Lane
+from running import run
+
+WITHIN = 60.0
 
 
 async def history(s: Scenario) -> None:
@@ -42,11 +48,73 @@ def test_a_failed_execution_is_told_in_plain_words_with_what_to_do(url: str) -> 
     assert said.code == 0, said
     assert "Execution 1 of mail: Failed at send: Network connection error." in said.out
     assert "Check the network, then retry it." in said.out
-    assert re.search(r"send +dead +2/2", said.out) and re.search(r"parse +done +1/1", said.out)
+    assert re.search(r"send +dead, exhausted +2/2", said.out) and re.search(r"parse +done +1/1", said.out)
     assert 'parse  {"pages": 3}' in said.out
     assert re.search(r"send +1 +connection_error +connection refused by mail:25", said.out)
     assert "holdfast retry 1" in said.err
     assert "--force" in holdfast(url, "status", 3).err  # permanent
+
+
+def test_a_poisoned_stage_says_so(store_url: str) -> None:
+    async def story(s: Scenario) -> None:
+        await s.define(stage("parse", attempts=6))
+        await s.submit()
+        await s.lease()
+        while await s.lose():
+            s.tick(60)
+            await s.lease(alone=True)
+
+    told(store_url, story)
+    assert re.search(r"parse +dead, poisoned +4/6", holdfast(store_url, "status", 1).out)
+
+
+async def broken(ctx: Context) -> str:
+    if ctx.attempt == 1:
+        json.loads("{")
+    return {"known": "value"}["missing"]
+
+
+def test_a_mistake_in_the_code_is_told_with_its_place(sqlite_url: str) -> None:
+    hf = Holdfast(sqlite_url)
+    hf.pipeline(
+        "mail",
+        [hf.step(broken, name="broken", retry=Retry(max_attempts=2, delays=[0], retry_when="{{ true }}"))],
+    )
+
+    async def main() -> None:
+        async with hf, hf.working():
+            await (await hf.submit("mail")).wait(WITHIN)
+
+    run(main())
+    said = holdfast(sqlite_url, "status", 1).out
+    first, last = [said.index(part) for part in ("What went wrong", "Failed attempts")]
+    told_lines = said[first:last].splitlines()
+    names = [line.split()[0] for line in told_lines[1:6]]
+    assert names == ["message", "error", "do", "stage", "when"]
+    line = broken.__code__.co_firstlineno + 3
+    assert told_lines[6:8] == ["  KeyError: 'missing'", f"  {__file__}:{line} in broken"]
+
+
+def test_the_place_in_a_trace() -> None:
+    own = '  File "/srv/jobs.py", line 7, in handle\n    send()\n'
+    library = '  File "/venv/lib/python3.11/site-packages/mail.py", line 9, in send\n    raise Refused(x)\n'
+    assert places_in_trace(own + "KeyError: 'x'\n") == ["KeyError: 'x'", "/srv/jobs.py:7 in handle"]
+    assert places_in_trace(own + library + "mail.Refused: no\nsecond line\n") == [
+        "mail.Refused: no",
+        "/srv/jobs.py:7 in handle",
+        "/venv/lib/python3.11/site-packages/mail.py:9 in send",
+    ]
+    crashed = (
+        "Fatal Python error: Segmentation fault\nCurrent thread 0x00 (most recent call first):\n"
+        '  File "/srv/native.py", line 3 in crash\n  File "/srv/jobs.py", line 7 in handle\n'
+    )
+    assert places_in_trace(crashed) == [
+        "Fatal Python error: Segmentation fault",
+        "/srv/native.py:3 in crash",
+    ]
+    for nothing in ("", "words", "…ne 7, in handle\nKeyError: 'x'", 'File "'):
+        assert places_in_trace(nothing) == []
+    assert places_in_trace(own) == ["/srv/jobs.py:7 in handle"]  # the rest was cut off
 
 
 def test_a_status_as_json_is_the_whole_record_and_nothing_else(url: str) -> None:

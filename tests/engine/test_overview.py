@@ -26,6 +26,7 @@ async def test_an_empty_store_has_an_overview(s: Scenario) -> None:
     overview = await s.engine.overview()
     assert overview.executions == {"running": 0, "completed": 0, "failed": 0, "cancelled": 0}
     assert (overview.jobs, overview.ready, overview.oldest_ready_at) == ({}, 0, None)
+    assert overview.alone == 0
     assert (overview.workers, overview.vanished, overview.unoffered) == ((), (), ())
 
 
@@ -105,3 +106,28 @@ async def test_ready_work_that_no_living_worker_can_take_is_named(s: Scenario) -
     assert await waiting() == everything  # they have gone silent
     await s.lease()
     assert await waiting() == []  # somebody took it, whoever that was
+
+
+@on_both_stores
+async def test_jobs_that_wait_to_run_alone_are_counted_where_somebody_could_run_them(s: Scenario) -> None:
+    await s.define(stage("a", attempts=3))
+    for lane in (Lane.MANUAL, Lane.BULK, Lane.BULK):
+        await s.submit(lane=lane)
+    await s.lease()
+    await s.lose()
+
+    async def alone() -> tuple[int, int]:
+        overview = await s.engine.overview()
+        return overview.ready, overview.alone
+
+    await s.submit()
+    assert await alone() == (1, 0)  # the delay of their retries is not over
+    s.tick(2)
+    assert await alone() == (4, 0)
+    assert sum(item.jobs for item in (await s.engine.overview()).unoffered) == 4
+    await s.engine.announce(worker("w1", "p/a", lanes=(Lane.BULK,)))
+    assert await alone() == (4, 2)
+    await s.engine.announce(worker("w2", "p/a"))
+    assert await alone() == (4, 3)
+    assert len(await s.lease(alone=True)) == 1
+    assert await alone() == (3, 2)

@@ -1,11 +1,13 @@
 """What can be wrong with a file, a folder, a disk or a lock, and what the SQLite store says of it."""
 
 import os
+import sqlite3
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -249,3 +251,24 @@ def test_a_database_that_was_open_at_a_fork_is_refused_in_the_child(
     )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.count("was open when this process was forked") == 2
+
+
+@pytest.mark.parametrize("named", ["path", "text", "uri", "bytes"])
+def test_a_second_sqlite_library_is_kept_away_while_the_file_is_open(sqlite_url: str, named: str) -> None:
+    """Two copies of SQLite in one process do not know of each other's locks: the file would be damaged."""
+    text = sqlite_url.removeprefix("sqlite:///")
+    name: Any = {"path": Path(text), "text": text, "uri": f"file:{text}?mode=ro", "bytes": text.encode()}[
+        named
+    ]
+
+    async def scenario() -> None:
+        store = SqliteStore(sqlite_url)
+        await store.open()
+        with pytest.raises(StoreUnusable, match="Python's own sqlite3 would damage it"):
+            sqlite3.connect(name, uri=named == "uri")
+        await store.close()
+        connection = sqlite3.connect(name, uri=named == "uri")
+        assert connection.execute("SELECT count(*) FROM jobs").fetchall() == [(0,)]
+        connection.close()
+
+    run(scenario())

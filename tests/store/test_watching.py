@@ -107,6 +107,19 @@ def test_open_work_is_counted_by_status_handler_and_lane(store_url: str) -> None
     run(main())
 
 
+def test_open_work_that_must_run_alone_is_counted_apart(store_url: str) -> None:
+    async def main() -> None:
+        async with opened(store_url) as store:
+            alone = GROUP._replace(alone=True)
+            await submit(store, new(), new(group=alone), new(group=alone, available_at=NOW - 3))
+            assert await store.open_work(due_at=NOW) == [
+                OpenWork(JobStatus.QUEUED, "send", Lane.BULK, 1, NOW),
+                OpenWork(JobStatus.QUEUED, "send", Lane.BULK, 2, NOW - 3, alone=True),
+            ]
+
+    run(main())
+
+
 async def fail(store: Store, error_type: str, dead_reason: str | None, *, now: float = NOW) -> int:
     """Lease the next job and fail its execution with it; without a reason as a deadline does."""
     [leased] = await store.claim(request(limit=1), NOW)

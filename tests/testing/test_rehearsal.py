@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sqlite3
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import apsw
 import asyncpg
 import pytest
 
@@ -655,7 +655,7 @@ def test_a_transaction_of_a_stage_that_runs_twice_is_committed_once(sqlite_url: 
 
     hf.pipeline("booking", [hf.step(name="book", retry=5)(book_async if is_async else book)])
     with Rehearsal(hf) as rehearsal:
-        with sqlite3.connect(rehearsal.path) as db:
+        with apsw.Connection(str(rehearsal.path)) as db:
             db.execute("CREATE TABLE bookings (attempt integer)")
         rehearsal.lose_worker("book", after=True)
         rehearsal.fail("book", ConnectionResetError, after=True)

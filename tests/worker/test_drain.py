@@ -203,3 +203,38 @@ def test_with_the_store_away_a_stop_ends_all_the_same(store_url: str, monkeypatc
             assert (await execution.status()).jobs[0].status is JobStatus.LEASED  # runs out, then runs again
 
     run(scenario())
+
+
+def test_a_stop_without_grace_waits_for_a_lease_that_is_under_way(store_url: str) -> None:
+    hf = Holdfast(store_url)
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    @hf.step(retry=2)
+    async def job(ctx: Context) -> None: ...
+
+    hf.pipeline("p", [job])
+
+    async def scenario() -> None:
+        async with hf:
+            worker = await hf.worker(grace_seconds=0)
+            lease = worker._connection.lease
+
+            async def slow(*arguments: Any, **options: Any) -> Any:
+                result = await lease(*arguments, **options)
+                if result.jobs:
+                    asked.set()
+                    await answered.wait()
+                return result
+
+            worker._connection.lease = slow  # type: ignore[method-assign]
+            execution = await hf.submit("p")
+            running = asyncio.create_task(worker.run())
+            await asked.wait()  # leased in the store, and the worker does not know it yet
+            worker.stop()
+            await asyncio.sleep(0.1)
+            answered.set()
+            await stopped(worker, running)
+            job = (await execution.status()).jobs[0]
+            assert (job.status, job.attempts) in [(JobStatus.QUEUED, 0), (JobStatus.DONE, 1)]
+
+    run(scenario())

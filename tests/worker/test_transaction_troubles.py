@@ -160,6 +160,28 @@ def test_statements_of_a_block_that_was_left_are_refused(store_url: str) -> None
     run(scenario())
 
 
+def test_a_statement_that_is_not_awaited_fails_the_attempt(store_url: str) -> None:
+    hf, notes = Holdfast(store_url), Notes(store_url)
+
+    async def forgets(ctx: Context) -> None:
+        async with ctx.transaction() as tx:
+            await tx.execute(INSERT, ctx.execution_id, "awaited")
+            tx.execute(INSERT, ctx.execution_id, "forgotten")
+
+    hf.pipeline("p", [forgets])
+
+    async def scenario() -> None:
+        async with hf:
+            view = await ended(hf, notes)
+            error = view.execution.error
+            assert error is not None
+            assert "not awaited: INSERT INTO notes" in error.message
+            assert "Write `await`" in error.guidance
+            assert await notes.all() == []
+
+    run(scenario())
+
+
 def test_a_savepoint_takes_a_failed_statement_back(store_url: str) -> None:
     hf, notes = Holdfast(store_url), Notes(store_url)
 

@@ -17,6 +17,7 @@ import msgspec
 
 from holdfast.cli.options import (
     EXIT_FAILED,
+    FOREIGN_ADVICE,
     URL_VARIABLE,
     database_option,
     json_option,
@@ -138,6 +139,15 @@ def _about_the_database(seen: Inspection) -> Iterator[Finding]:
     else:
         yield Finding("database", OK, "It can be reached and written.")
     yield Finding("version", OK, f"{name} {seen.version}.")
+    if seen.foreign_tables:
+        yield Finding(
+            "schema",
+            BAD,
+            f"It belongs to another program, whose tables have names that Holdfast needs:"
+            f" {_names(seen.foreign_tables, str)}.",
+            FOREIGN_ADVICE,
+        )
+        return
     yield _durability(seen)
     yield _schema(seen)
     yield _clock(seen)
@@ -227,7 +237,7 @@ def _clock(seen: Inspection) -> Finding:
 
 async def _about_the_work(engine: Engine) -> list[Finding]:
     from holdfast.cli.output import counted
-    from holdfast.cli.status import start_advice, told_vanished, told_waiting
+    from holdfast.cli.status import ALONE_ADVICE, start_advice, told_alone, told_vanished, told_waiting
 
     overview = await engine.overview()
     expired = await engine.store.expired(overview.at - EXPIRED_SECONDS, EXPIRED_COUNTED_MAX)
@@ -263,6 +273,8 @@ async def _about_the_work(engine: Engine) -> list[Finding]:
             OK,
             f"{ready}, and workers offer what is needed." if overview.ready else "Nothing waits.",
         )
+    if overview.alone:
+        add("waiting", WARN, told_alone(overview.alone), ALONE_ADVICE)
     if expired:
         more = " or more" if len(expired) == EXPIRED_COUNTED_MAX else ""
         add(
@@ -279,7 +291,7 @@ async def _about_the_work(engine: Engine) -> list[Finding]:
         add(
             "dead",
             WARN,
-            f"{counted(failed, 'execution')} failed and wait for somebody.",
+            f"{counted(failed, 'execution failed and waits', 'executions failed and wait')} for somebody.",
             "See why:  holdfast dead",
         )
     else:

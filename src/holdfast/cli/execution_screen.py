@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.code_places import places_in_trace
 from holdfast.cli.output import (
     BAD,
+    DIM,
     HEAD,
     STATUS_STYLES,
     clipped,
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.5
 CELL_CHARS = 100
+PLACE_CHARS = 200
 
 
 async def ended(engine: Engine, execution_id: int, within: float | None, *, quiet: bool) -> ExecutionView:
@@ -101,13 +104,15 @@ def show_execution(view: ExecutionView, now: float) -> None:
         fields(
             [
                 ("what", f"{error.user_message}." if not error.final else None),
+                ("message", error.message),
+                ("error", f"{error.error_type} ({error.category.value}, by {error.rule})"),
                 ("do", error.guidance),
                 ("stage", error.stage),
-                ("error", f"{error.error_type} ({error.category.value}, by {error.rule})"),
-                ("message", error.message),
                 ("when", moment(error.timestamp, now)),
             ]
         )
+        for line in places_in_trace(error.stack_trace):
+            say(f"  {clipped(line, PLACE_CHARS)}", DIM)
     if view.outputs:
         say()
         say("Outputs", HEAD)
@@ -145,7 +150,8 @@ def _show_stages(view: ExecutionView, now: float) -> None:
             when = moment(job.available_at, now)
         else:
             when = f"ready for {span(now - job.available_at)}"
-        row = [job.step, job.status.value, f"{job.attempts}/{job.max_attempts}", when, job.worker_id or ""]
+        state = f"dead, {job.dead_reason.value}" if job.dead_reason else job.status.value
+        row = [job.step, state, f"{job.attempts}/{job.max_attempts}", when, job.worker_id or ""]
         rows.append([job.round, *row] if rounds else row)
         superseded = job.round < view.execution.round and job.status == "dead"
         styles.append("dim" if superseded else STATUS_STYLES.get(job.status.value, ""))

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.options import EXIT_FAILED, database_option, json_option, store_of
+from holdfast.cli.options import EXIT_FAILED, FOREIGN_ADVICE, database_option, json_option, store_of
+from holdfast.core.errors import StoreUnusable
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -65,7 +66,10 @@ async def _found(url: str, store: Store) -> int:
 
     if isinstance(store, SqliteStore) and not store.path.exists():
         return 0
-    return (await inspect(url)).schema_found
+    seen = await inspect(url)
+    if seen.foreign_tables:  # opening it is refused: nobody is to be told to migrate it
+        raise StoreUnusable("The database has tables of another program.", guidance=FOREIGN_ADVICE)
+    return seen.schema_found
 
 
 def _is_sqlite(store: Store) -> bool:

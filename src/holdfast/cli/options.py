@@ -36,6 +36,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 URL_DEFAULT = "sqlite:///holdfast.db"
 URL_VARIABLE = "HOLDFAST_DB"
 
+FOREIGN_ADVICE = f"Give Holdfast a file of its own (--db, {URL_VARIABLE}); it leaves this one as it is."
+
 EXIT_FAILED = 1
 EXIT_REFUSED = 2
 EXIT_DATABASE = 3

@@ -191,6 +191,12 @@ def span(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds >= 1 or seconds == 0 else f"{seconds:.1f} s"
 
 
+def sentence(text: str) -> str:
+    """The text with a full stop, so that another sentence can follow it."""
+    text = text.rstrip()
+    return text if not text or text.endswith((".", "!", "?", "…")) else f"{text}."
+
+
 def counted(count: int, one: str, many: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 

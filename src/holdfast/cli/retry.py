@@ -72,8 +72,10 @@ def _can_ask() -> bool:
 
 def _with_option(refusal: RetryRefused) -> RetryRefused:
     """The refusal, its guidance in terms of this command."""
+    from holdfast.cli.output import sentence
+
     option = {"confirmation_required": "--confirm", "permanent_error": "--force"}.get(refusal.code)
     if option is not None:
         what = "discard them" if option == "--confirm" else "retry it once the cause is repaired"
-        refusal.guidance = f"{refusal.guidance} Add {option} to {what}.".strip()
+        refusal.guidance = f"{sentence(refusal.guidance)} Add {option} to {what}.".strip()
     return refusal

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from holdfast.core.model import WorkerRow
     from holdfast.engine.overview import Overview, Waiting
 
+ALONE_ADVICE = 'More processes (--processes), or isolation="process" for the step, let them run sooner.'
+
 
 @click.command(
     epilog="Example:  holdfast status 42 --wait --within 5m",
@@ -121,6 +123,8 @@ def attention(overview: Overview) -> list[tuple[str, str]]:
     if failed:
         found.append((f"{counted(failed, 'execution')} failed.", "See why:  holdfast dead"))
     found += [(told_waiting(item, overview.at), start_advice(item)) for item in overview.unoffered]
+    if overview.alone:
+        found.append((told_alone(overview.alone), ALONE_ADVICE))
     for worker in overview.vanished:
         found.append(
             (told_vanished(worker, overview.at), "If it should run, start it again and see its log.")
@@ -141,6 +145,15 @@ def told_waiting(item: Waiting, now: float) -> str:
     return (
         f"{jobs} for {item.handler} ({item.lane.value} lane), which no living worker offers;"
         f" the oldest for {span(now - item.since)}."
+    )
+
+
+def told_alone(jobs: int) -> str:
+    from holdfast.cli.output import counted
+
+    return (
+        f"{counted(jobs, 'job waits', 'jobs wait')} to run alone, one at a time in each worker process:"
+        f" {'its' if jobs == 1 else 'their'} worker was lost before."
     )
 
 

@@ -19,12 +19,13 @@ import time
 from collections.abc import Sequence
 
 from holdfast.cli.options import EXIT_FAILED, EXIT_REFUSED
+from holdfast.cli.output import counted
 
 log = logging.getLogger("holdfast.supervisor")
 
 LIFELINE_VARIABLE = "HOLDFAST_LIFELINE"
-# What a worker under a supervisor ends with where its command is wrong. Not the 2 of other refusals: a handler
-# that ends its process with an ordinary code must not end them all.
+# What a worker under a supervisor ends with where its command is wrong. Not the 2 of other refusals: a
+# handler that ends its process with an ordinary code must not end them all.
 EXIT_WRONG_COMMAND = 78
 RESTART_SECONDS_MIN = 0.5
 RESTART_SECONDS_MAX = 30.0
@@ -78,12 +79,13 @@ class Supervisor:
     def _stop(self) -> None:
         self._signals += 1
         self._stopping.set()
-        log.warning(
-            "Stopping %d worker processes. Another signal ends them at once."
-            if self._signals == 1
-            else "Ending %d worker processes at once.",
-            len(self._living),
-        )
+        living = len(self._living)
+        processes = counted(living, "worker process", "worker processes")
+        if self._signals > 1:
+            log.warning("Ending %s at once.", processes)
+        elif living:
+            them = "it" if living == 1 else "them"
+            log.warning("Stopping %s. Another signal ends %s at once.", processes, them)
         for process in list(self._living.values()):
             # A second SIGTERM that comes while the first is pending would be lost: signals do not queue.
             _send(process, signal.SIGTERM if self._signals == 1 else signal.SIGKILL)
@@ -105,6 +107,7 @@ class Supervisor:
                     self._exit_code = self._exit_code or EXIT_FAILED
             elif code == EXIT_WRONG_COMMAND:
                 self._exit_code = EXIT_REFUSED  # it has said why; the others will say the same
+                log.error("A worker cannot start: see above. None is started again.")
                 self._stop()
             else:
                 lived = time.monotonic() - started

@@ -7,12 +7,12 @@ import importlib
 import logging
 import os
 import sys
-import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.options import URL_VARIABLE
+from holdfast.cli.options import URL_DEFAULT, URL_VARIABLE
 from holdfast.core.errors import HoldfastError, InvalidInput
 
 if TYPE_CHECKING:
@@ -26,7 +26,11 @@ LOG_FORMAT = "%(asctime)s %(levelname)-7s %(process)d %(name)s: %(message)s"
     "--app", required=True, metavar="MODULE:NAME", help="Where your Holdfast object is, e.g. shop.jobs:hf."
 )
 @click.option(
-    "--db", "url", envvar=URL_VARIABLE, metavar="URL", help="Use this database instead of the program's own."
+    "--db",
+    "url",
+    metavar="URL",
+    help="Use this database instead of the one that the program names."
+    f" Where it names none: env {URL_VARIABLE}, else {URL_DEFAULT}.",
 )
 @click.option(
     "--processes",
@@ -83,6 +87,7 @@ def worker(
     The first signal leases nothing more, lets running handlers finish within the grace period and gives back
     the rest. A second one ends the worker at once; what it held runs again when its leases have expired.
     """
+    from holdfast.cli.output import shown
     from holdfast.cli.supervisor import EXIT_WRONG_COMMAND, LIFELINE_VARIABLE, Supervisor
     from holdfast.core.retry import checked_seconds, parse_duration
 
@@ -102,7 +107,7 @@ def worker(
     except HoldfastError as error:
         if lifeline is None:
             raise
-        click.echo(f"holdfast: {error}\n  {error.guidance}", err=True)
+        click.echo(shown(f"holdfast: {error}\n  {error.guidance}"), err=True)
         sys.exit(EXIT_WRONG_COMMAND)
     hf.run_worker(
         concurrency=concurrency,
@@ -123,6 +128,11 @@ def load_app(name: str) -> Holdfast:
     from holdfast import Holdfast
 
     module_name, _, attribute = name.partition(":")
+    if module_name.startswith(".") or module_name.endswith(".py") or "/" in module_name:
+        raise InvalidInput(
+            f"--app {name} names a file; it takes the module's name.",
+            guidance=_as_module(module_name, attribute or "hf"),
+        )
     if not module_name or not attribute:
         raise InvalidInput(
             f"--app {name} does not name a Holdfast object.",
@@ -151,9 +161,29 @@ def load_app(name: str) -> Holdfast:
     return found
 
 
+def _as_module(file: str, attribute: str) -> str:
+    """How a file would be named: from here where it is below this folder, else from its own."""
+    path = Path(os.path.normpath(file.removesuffix(".py")))
+    if path.is_absolute() and path.is_relative_to(Path.cwd()):
+        path = path.relative_to(Path.cwd())
+    if path.is_absolute() or ".." in path.parts:
+        return f"Start the worker in {path.parent} and write --app {path.name}:{attribute}."
+    module = ".".join(path.parts).lstrip(".")
+    return f"Write --app {module or 'shop.jobs'}:{attribute}."
+
+
 def _broken(module_name: str, error: Exception) -> InvalidInput:
-    where = traceback.extract_tb(error.__traceback__)[-1]
+    """The program's own mistake, with its place; what Holdfast has refused there keeps its words."""
+    from holdfast.cli.code_places import place_of
+    from holdfast.cli.output import sentence
+
+    told, advice = f"{type(error).__name__}: {error}", ""
+    if isinstance(error, HoldfastError):
+        told, advice = str(error), sentence(error.guidance or "")
+    elif isinstance(error, SyntaxError):
+        told = f"{type(error).__name__}: {error.msg}"
+    place = place_of(error)
     return InvalidInput(
-        f"{module_name} cannot be imported: {type(error).__name__}: {error}",
-        guidance=f"See line {where.lineno} of {where.filename}.",
+        f"{module_name} cannot be imported: {told}",
+        guidance=f"{advice} See {place}.".strip() if place else advice,
     )

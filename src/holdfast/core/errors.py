@@ -51,6 +51,7 @@ class HoldfastError(Exception):
         super().__init__(message)
         if guidance:
             self.guidance = guidance
+            self.add_note(guidance)  # so that a traceback says it too
 
     def __reduce__(self) -> tuple[object, ...]:
         # Exception's own way calls the class with the message alone, which fails for a class with

@@ -31,7 +31,7 @@ from holdfast.core.catalogue import (
     guidance_when_final,
 )
 from holdfast.core.error_rules import ErrorRule
-from holdfast.core.errors import PermanentError, TransientError
+from holdfast.core.errors import HoldfastError, PermanentError, TransientError
 from holdfast.core.known_errors import (
     builtin_type_names,
     is_status,
@@ -182,6 +182,8 @@ def failure_from_exception(exc: BaseException, *, now: float | None = None) -> F
             "user_message": _text_attribute(exc, "user_message"),
             "guidance": _text_attribute(exc, "guidance"),
         }
+    elif isinstance(exc, HoldfastError):  # what was done wrong with us, we know best
+        details = {"guidance": _text_attribute(exc, "guidance")}
     return msgspec.convert(
         {
             "message": _message_of(exc, name),

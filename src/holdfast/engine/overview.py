@@ -27,12 +27,15 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """`jobs` counts what is open, by status and lane; `ready` is the part that could be leased now, and
-    `oldest_ready_at` since when its oldest could. Of `executions`, the failed ones wait for somebody."""
+    `oldest_ready_at` since when its oldest could. Those of `alone` are ready, their handlers are offered, and
+    yet they wait: their worker was lost, and each process runs such jobs one at a time and beside no others.
+    Of `executions`, the failed ones wait for somebody."""
 
     at: float
     executions: dict[str, int]
     jobs: dict[str, dict[str, int]]
     ready: int
+    alone: int
     oldest_ready_at: float | None
     workers: tuple[WorkerRow, ...]
     vanished: tuple[WorkerRow, ...]
@@ -64,6 +67,8 @@ async def overview(store: Store) -> Overview:
     ready = [item for item in await store.open_work(due_at=now) if item.status is not JobStatus.LEASED]
     counts = await store.execution_counts()
     workers = await store.workers(WORKERS_MAX)
+    living = [worker for worker in workers if worker.is_living(now)]
+    offered = offers(living)
     jobs: dict[str, dict[str, int]] = {}
     for item in work:
         lanes = jobs.setdefault(item.status.value, {lane.value: 0 for lane in Lane})
@@ -73,16 +78,22 @@ async def overview(store: Store) -> Overview:
         executions={status.value: counts.get(status, 0) for status in ExecutionStatus},
         jobs=jobs,
         ready=sum(item.jobs for item in ready),
+        alone=sum(item.jobs for item in ready if item.alone and (item.handler, item.lane) in offered),
         oldest_ready_at=min((item.oldest_available_at for item in ready), default=None),
-        workers=tuple(worker for worker in workers if worker.is_living(now)),
+        workers=tuple(living),
         vanished=tuple(worker for worker in workers if not worker.is_living(now)),
-        unoffered=unoffered(ready, [worker for worker in workers if worker.is_living(now)]),
+        unoffered=unoffered(ready, living),
     )
+
+
+def offers(living: Sequence[WorkerRow]) -> set[tuple[str, Lane]]:
+    """The handlers and lanes that somebody living works for."""
+    return {(handler, lane) for worker in living for handler in worker.handlers for lane in worker.lanes}
 
 
 def unoffered(ready: Sequence[OpenWork], living: Sequence[WorkerRow]) -> tuple[Waiting, ...]:
     """Of what is ready, that for which no living worker has the handler and the lane."""
-    offered = {(handler, lane) for worker in living for handler in worker.handlers for lane in worker.lanes}
+    offered = offers(living)
     found: dict[tuple[str, Lane], tuple[int, float]] = {}
     for item in ready:
         key = (item.handler, item.lane)

@@ -127,7 +127,7 @@ def _log_failure(failure: Failure, verdict: Verdict, job: JobState) -> None:
     level = logging.ERROR if classification.category is Category.PERMANENT else logging.WARNING
     log.log(
         level,
-        "Execution %d, step %s, attempt %d of %d: %s (%s, by %s): %s",
+        "Execution %d, step %s, attempt %d of %d: %s (%s; rule: %s): %s: %s",
         job.execution_id,
         job.step,
         job.attempts,
@@ -135,5 +135,6 @@ def _log_failure(failure: Failure, verdict: Verdict, job: JobState) -> None:
         classification.error_type,
         classification.category,
         classification.rule,
+        failure.exception or "error",
         failure.message,
     )

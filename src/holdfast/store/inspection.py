@@ -25,13 +25,15 @@ _POSTGRES_SETTINGS = ("fsync", "synchronous_commit", "full_page_writes")
 
 
 class Inspection(msgspec.Struct, frozen=True, kw_only=True):
-    """`unwritable` says why it cannot be written, empty where it can; `clock_lead_seconds` is how far the
+    """`foreign_tables` are those of another program where Holdfast's should be: opening it would be refused.
+    `unwritable` says why it cannot be written, empty where it can; `clock_lead_seconds` is how far the
     database's clock is ahead of this machine's, give or take `clock_error_seconds`."""
 
     kind: str
     version: str
     schema_found: int
     schema_known: int
+    foreign_tables: tuple[str, ...] = ()
     unwritable: str
     settings: dict[str, str]
     clock_lead_seconds: float
@@ -55,7 +57,9 @@ def _inspect_sqlite(store: SqliteStore) -> Inspection:
         try:
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
             found, newest = 0, None
+            foreign: tuple[str, ...] = tuple(sorted(tables & store.own_tables))
             if "holdfast_schema" in tables:
+                foreign = ()
                 found = connection.execute("SELECT coalesce(max(version), 0) FROM holdfast_schema").get
             if found:
                 newest = connection.execute("SELECT at FROM events ORDER BY id DESC LIMIT 1").get
@@ -65,6 +69,7 @@ def _inspect_sqlite(store: SqliteStore) -> Inspection:
                 version=apsw.sqlite_lib_version(),
                 schema_found=found,
                 schema_known=len(load_migrations("sqlite")),
+                foreign_tables=foreign,
                 unwritable=_why_not_writable(connection),
                 settings={"journal_mode": mode},
                 clock_lead_seconds=0.0,

@@ -242,13 +242,15 @@ class DefinitionRow(NamedTuple):
 
 
 class OpenWork(NamedTuple):
-    """Jobs of one status that need one handler in one lane; held ones are not counted."""
+    """Jobs of one status that need one handler in one lane; held ones are not counted. Those that must run
+    `alone`, because their worker was lost, are counted apart."""
 
     status: JobStatus
     handler: str
     lane: Lane
     jobs: int
     oldest_available_at: float
+    alone: bool = False
 
 
 class FailureFilter(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,7 +23,7 @@ import apsw
 
 from holdfast.core.errors import PermanentError, StoreUnavailable, StoreUnusable, StoreUrlInvalid
 from holdfast.core.model import ClaimGroup, Event, ExecutionRow, JobRow, LeaseRef, WorkerRow
-from holdfast.store import rows
+from holdfast.store import rows, sqlite_guard
 from holdfast.store.interface import (
     Beat,
     Changes,
@@ -123,6 +123,7 @@ class SqliteStore(Watching):
         self._is_open = True
         self._process = os.getpid()
         _opened_here.append(self.path.resolve())
+        sqlite_guard.watch(self.path)
 
     def _open(self, migrate: bool) -> None:
         try:
@@ -185,6 +186,7 @@ class SqliteStore(Watching):
         if self._is_open:
             self._is_open = False
             _opened_here.remove(self.path.resolve())
+            sqlite_guard.unwatch(self.path)
             if self._line is not None:
                 line, self._line = self._line, None
                 await line.close()

@@ -39,5 +39,6 @@ def open_for_too_long(seconds: float) -> TransactionLost:
     return TransactionLost(
         f"ctx.transaction() was open for longer than {seconds:g} s and was rolled back.",
         error_type="timeout",
-        guidance="Will retry automatically. Do slow work before the first statement of the transaction.",
+        user_message="A database transaction took too long",
+        guidance="Open it later and keep it short: do slow work before its first statement.",
     )

@@ -34,8 +34,8 @@ class Watching:
     async def open_work(self, *, due_at: float | None = None) -> list[OpenWork]:
         found = await self._list("open_work", [("o.available_at <= {}", due_at)], GROUPS_MAX)
         return [
-            OpenWork(JobStatus(status), handler, Lane(lane), jobs, oldest)
-            for status, handler, lane, jobs, oldest in found
+            OpenWork(JobStatus(status), handler, Lane(lane), jobs, oldest, bool(alone))
+            for status, handler, lane, jobs, oldest, alone in found
         ]
 
     async def execution_counts(self) -> dict[ExecutionStatus, int]:

@@ -172,8 +172,9 @@ class Worker:
         self, leaser: asyncio.Task[None], slots: list[asyncio.Task[None]], reporter: asyncio.Task[None]
     ) -> None:
         deadline = time.monotonic() + self.grace_seconds
-        # Cut off in the middle, a lease would be nobody's: it runs out by itself.
-        await _within(deadline, self._leasing.acquire())
+        # Cut off in the middle, a lease would be nobody's, and run out by itself: also without any grace a
+        # moment is given to it.
+        await _within(max(deadline, time.monotonic() + LAST_WORDS_SECONDS), self._leasing.acquire())
         await _ended(leaser)
         leases = [LeaseRef(job.queue_id, job.fence) for _, job in self._prefetched]
         self._prefetched.clear()
@@ -198,7 +199,7 @@ class Worker:
         cut_off = dict(self._running)
         if not cut_off:
             return []
-        log.warning("The grace period is over: %d attempts are cut off and given back.", len(cut_off))
+        log.warning("The grace period is over; cut off and given back: %d.", len(cut_off))
         for lease, running in cut_off.items():
             running.context.lease_lost = True
             self._abandoned.add(lease)

@@ -11,8 +11,10 @@ attempt, however many blocks it has.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import re
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -137,42 +139,73 @@ class AsyncStatements:
 
     def __init__(self, transaction: AttemptTransaction) -> None:
         self._transaction = transaction
+        self._given: deque[tuple[str, Coroutine[Any, Any, Any]]] = deque()
         self.is_over = False
 
-    async def execute(self, sql: str, *arguments: Any) -> int:
+    def execute(self, sql: str, *arguments: Any) -> Coroutine[Any, Any, int]:
         """Run one statement; how many rows it changed."""
         heals = _RETURN_TO_SAVEPOINT.match(sql) is not None
-        return await self._use(lambda tx: tx.execute(sql, arguments), heals=heals)
+        return self._use(sql, lambda tx: tx.execute(sql, arguments), heals=heals)
 
-    async def executemany(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+    def executemany(self, sql: str, rows: Iterable[Sequence[Any]]) -> Coroutine[Any, Any, None]:
         given = list(rows)
-        await self._use(lambda tx: tx.executemany(sql, given))
+        return self._use(sql, lambda tx: tx.executemany(sql, given))
 
-    async def fetch(self, sql: str, *arguments: Any) -> list[dict[str, Any]]:
+    def fetch(self, sql: str, *arguments: Any) -> Coroutine[Any, Any, list[dict[str, Any]]]:
         """Run one statement; its rows, each a dict by column name."""
-        return await self._use(lambda tx: tx.fetch(sql, arguments))
+        return self._use(sql, lambda tx: tx.fetch(sql, arguments))
 
-    async def fetchrow(self, sql: str, *arguments: Any) -> dict[str, Any] | None:
+    def fetchrow(self, sql: str, *arguments: Any) -> Coroutine[Any, Any, dict[str, Any] | None]:
         """The first row, or None."""
-        rows = await self.fetch(sql, *arguments)
-        return rows[0] if rows else None
 
-    async def fetchval(self, sql: str, *arguments: Any) -> Any:
+        async def first(tx: OpenTransaction) -> dict[str, Any] | None:
+            return next(iter(await tx.fetch(sql, arguments)), None)
+
+        return self._use(sql, first)
+
+    def fetchval(self, sql: str, *arguments: Any) -> Coroutine[Any, Any, Any]:
         """The first column of the first row, or None."""
-        row = await self.fetchrow(sql, *arguments)
-        return None if row is None else next(iter(row.values()))
 
-    async def with_engine(self, action: Callable[[Any], Awaitable[T]]) -> T:
+        async def value(tx: OpenTransaction) -> Any:
+            row = next(iter(await tx.fetch(sql, arguments)), None)
+            return None if row is None else next(iter(row.values()))
+
+        return self._use(sql, value)
+
+    def with_engine(self, action: Callable[[Any], Awaitable[T]]) -> Coroutine[Any, Any, T]:
         """For `hf.submit(…, connection=tx)`: the engine's own part of the transaction."""
-        return await self._use(action)
+        return self._use("submit", action)
 
-    async def _use(self, action: Callable[[Any], Awaitable[T]], *, heals: bool = False) -> T:
+    def _use(
+        self, what: str, action: Callable[[Any], Awaitable[T]], *, heals: bool = False
+    ) -> Coroutine[Any, Any, T]:
         if self.is_over:
             raise InvalidInput(
                 "The block of ctx.transaction() that gave this has been left.",
                 guidance="Put the statement into the block, or open another one.",
             )
-        return await self._transaction.use(action, heals=heals)
+        statement = self._transaction.use(action, heals=heals)
+        while self._given and inspect.getcoroutinestate(self._given[0][1]) != inspect.CORO_CREATED:
+            self._given.popleft()
+        self._given.append((what, statement))
+        return statement
+
+    def leave(self) -> InvalidInput | None:
+        """At the end of the block: what is wrong where a statement was never awaited, and so never run."""
+        self.is_over = True
+        forgotten = [
+            (what, statement)
+            for what, statement in self._given
+            if inspect.getcoroutinestate(statement) == inspect.CORO_CREATED
+        ]
+        for _, statement in forgotten:
+            statement.close()
+        if not forgotten:
+            return None
+        return InvalidInput(
+            f"A statement in ctx.transaction() was not awaited: {forgotten[0][0][:100]}",
+            guidance="Write `await` before it; without it nothing is run.",
+        )
 
 
 class Statements:
@@ -232,8 +265,10 @@ class Transaction:
         return self._statements[-1]
 
     async def _left(self, error: BaseException | None) -> None:
-        self._statements.pop().is_over = True
-        await self._transaction.leave(error)
+        forgotten = self._statements.pop().leave()
+        await self._transaction.leave(error or forgotten)
+        if error is None and forgotten is not None:
+            raise forgotten
 
 
 async def _nothing() -> None:

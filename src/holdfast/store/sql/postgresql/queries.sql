@@ -324,16 +324,17 @@ SELECT d.id, d.path, d.version, d.content FROM (
 
 -- name: open_work
 -- Each half by its own partial index, so that it costs what is open and not what was ever done.
-SELECT o.status, o.handler, o.lane, count(*), min(o.available_at) FROM (
-    SELECT j.status, g.handler, g.lane, j.available_at
+SELECT o.status, o.handler, o.lane, count(*), min(o.available_at), o.alone FROM (
+    SELECT j.status, g.handler, g.lane, j.available_at, g.alone
     FROM holdfast.jobs j JOIN holdfast.claim_groups g ON g.id = j.claim_group
     WHERE j.status IN ('queued', 'retry') AND j.held_by IS NULL
     UNION ALL
-    SELECT j.status, g.handler, g.lane, j.available_at
+    SELECT j.status, g.handler, g.lane, j.available_at, g.alone
     FROM holdfast.jobs j JOIN holdfast.claim_groups g ON g.id = j.claim_group
     WHERE j.status = 'leased'
 ) o WHERE {where}
-GROUP BY o.status, o.handler, o.lane ORDER BY o.handler, o.lane, o.status LIMIT {limit};
+GROUP BY o.status, o.handler, o.lane, o.alone
+ORDER BY o.handler, o.lane, o.status, o.alone LIMIT {limit};
 
 -- name: execution_counts
 SELECT e.status, count(*) FROM holdfast.executions e WHERE {where} GROUP BY e.status LIMIT {limit};
