@@ -10,6 +10,8 @@ from holdfast.core.errors import (
     RetryRefused,
     StoreError,
     StoreUnavailable,
+    TransactionLost,
+    TransactionUnavailable,
     TransientError,
     UnknownName,
 )
@@ -37,6 +39,8 @@ __all__ = [
     "RetryRefused",
     "StoreError",
     "StoreUnavailable",
+    "TransactionLost",
+    "TransactionUnavailable",
     "TransientError",
     "UnknownName",
     "__version__",

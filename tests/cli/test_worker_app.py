@@ -43,6 +43,7 @@ def refused(app: str) -> Said:
         ("x = 1\nif x\n    pass\n", "SyntaxError: expected ':'\n", 2),
         ("def f():\npass\n", "IndentationError: expected an indented block", 2),
         ("\n\nraise KeyError('missing')\n", "KeyError: 'missing'\n", 3),
+        ("\nraise SystemExit(3)\n", "SystemExit: 3", 2),
         ("import json\njson.loads(1)\n", "TypeError: the JSON object must be", 2),
         ("\nimport nothing_like_it\n", "ModuleNotFoundError: No module named 'nothing_like_it'", 2),
         ("\nast = __import__('ast')\nast.literal_eval('1 +')\n", "SyntaxError: invalid syntax", 3),

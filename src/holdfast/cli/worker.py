@@ -148,7 +148,7 @@ def load_app(name: str) -> Holdfast:
                 guidance="Start the worker in the folder that holds it, or install it.",
             ) from error
         raise _broken(module_name, error) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _broken(module_name, error) from error
     for part in attribute.split("."):
         found = getattr(found, part, None)
@@ -172,7 +172,7 @@ def _as_module(file: str, attribute: str) -> str:
     return f"Write --app {module or 'shop.jobs'}:{attribute}."
 
 
-def _broken(module_name: str, error: Exception) -> InvalidInput:
+def _broken(module_name: str, error: BaseException) -> InvalidInput:
     """The program's own mistake, with its place; what Holdfast has refused there keeps its words."""
     from holdfast.cli.code_places import place_of
     from holdfast.cli.output import sentence
