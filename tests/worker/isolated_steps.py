@@ -183,3 +183,15 @@ def crashes_once(ctx: Context) -> int:
         marker.touch()
         ctypes.string_at(0)
     return ctx.attempt
+
+
+@isolated()
+def forks(ctx: Context) -> str:
+    """The child comes back as well, with a result of its own or an error."""
+    child = os.fork()
+    if child == 0:
+        if ctx.workload == "raises":
+            raise RuntimeError("in the child")
+        return "from the child"
+    os.waitpid(child, 0)
+    return f"from {ctx.workload}"

@@ -82,6 +82,12 @@ def test_a_step_runs_in_another_process_and_the_next_call_finds_it_warm(store_ur
     assert second.outputs["doubled"] == {"twice": 8, "pid": pid, "step": "doubled"}
 
 
+def test_what_a_handler_forks_does_not_answer_for_it(sqlite_url: str) -> None:
+    calls = ["one", "raises", "three", "four"]
+    ends = views(sqlite_url, *[(steps.forks, workload) for workload in calls])
+    assert [view.outputs.get("forks") for view in ends] == [f"from {workload}" for workload in calls]
+
+
 def test_it_sees_the_outputs_of_earlier_stages_wherever_they_ran(sqlite_url: str) -> None:
     def parse(ctx: Context) -> str:
         return "parsed"

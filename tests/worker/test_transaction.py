@@ -12,11 +12,12 @@ import apsw
 import asyncpg
 import pytest
 
-from holdfast import Context, Holdfast, TransientError
+from holdfast import Context, Holdfast, PermanentError, TransientError
 from holdfast.core.model import EventType, ExecutionStatus, JobStatus
 from holdfast.engine import Engine
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.statements import refuse_transaction_control
 from notes_table import DELAYS, ENDS_SOON, INSERT, Notes, ended, errors_of
 from running import eventually, run
 
@@ -385,6 +386,28 @@ def test_a_commit_cannot_hide_behind_another_statement(store_url: str) -> None:
             assert await notes.all() == []
 
     run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("sql", "is_refused"),
+    [
+        ("/* a /* b */ c */ COMMIT", True),
+        ("-- a\n;/* b */commit", True),
+        ("/* never closed COMMIT", False),
+        ("ROLLBACK WORK TO SAVEPOINT a", False),
+        ("rollback /* x */ to a", False),
+        ("PREPARE TRANSACTION 'x'", True),
+        ("PREPARE x AS SELECT 1", False),
+        ("INSERT INTO commit VALUES (1)", False),
+        ("", False),
+    ],
+)
+def test_comments_hide_nothing(sql: str, is_refused: bool) -> None:
+    if is_refused:
+        with pytest.raises(PermanentError, match="cannot be used"):
+            refuse_transaction_control(sql)
+    else:
+        refuse_transaction_control(sql)
 
 
 @pytest.mark.parametrize(

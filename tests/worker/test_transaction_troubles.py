@@ -182,6 +182,93 @@ def test_a_statement_that_is_not_awaited_fails_the_attempt(store_url: str) -> No
     run(scenario())
 
 
+@pytest.mark.parametrize("caught", [False, True])
+def test_a_statement_that_fails_in_a_task_fails_the_attempt(store_url: str, caught: bool) -> None:
+    hf, notes = Holdfast(store_url), Notes(store_url)
+
+    async def spreads(ctx: Context) -> None:
+        async with ctx.transaction() as tx:
+            await tx.execute(INSERT, ctx.execution_id, "known")
+            task = asyncio.create_task(tx.execute(INSERT, ctx.execution_id, "known"))
+            await asyncio.sleep(0)  # begun, and not waited for
+        if caught:
+            await asyncio.wait([task])
+
+    hf.pipeline("p", [spreads])
+
+    async def scenario() -> None:
+        async with hf:
+            view = await ended(hf, notes)
+            assert view.execution.status is ExecutionStatus.FAILED
+            assert view.execution.error is not None
+            assert "unique" in view.execution.error.message.lower()
+            assert await notes.all() == []
+
+    run(scenario())
+
+
+def test_a_block_that_fails_in_a_task_does_not_stop_the_worker(store_url: str) -> None:
+    """The handler itself is in a statement at that moment."""
+    hf, notes = Holdfast(store_url), Notes(store_url)
+    slow = (
+        "SELECT pg_sleep(0.3)"
+        if store_url.startswith("postgresql")
+        else "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT 300000) SELECT 1 FROM n"
+    )
+
+    async def spreads(ctx: Context) -> None:
+        async def fails() -> None:
+            with contextlib.suppress(TransientError):
+                async with ctx.transaction():
+                    await asyncio.sleep(0.05)
+                    raise TransientError("in a task")
+
+        async with ctx.transaction() as tx:
+            task = asyncio.create_task(fails())
+            await tx.fetch(slow)
+            await task
+
+    async def other(ctx: Context) -> str:
+        return "goes on"
+
+    hf.pipeline("p", [spreads])
+    hf.pipeline("other", [other])
+
+    async def scenario() -> None:
+        async with hf:
+            await notes.make()
+            async with hf.working(concurrency=1):
+                view = await (await hf.submit("p")).wait(ENDS_SOON)
+                assert view.execution.status is ExecutionStatus.FAILED
+                later = await (await hf.submit("other")).wait(ENDS_SOON)
+                assert later.outputs == {"other": "goes on"}
+
+    run(scenario())
+
+
+def test_a_program_may_go_to_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections that are made later lead to the same file."""
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    hf, notes = Holdfast("sqlite:///rel.db"), Notes(f"sqlite:///{tmp_path / 'rel.db'}")
+
+    async def moves(ctx: Context) -> None:
+        async with ctx.transaction() as tx:
+            await tx.execute(INSERT, ctx.execution_id, "moved")
+
+    hf.pipeline("p", [moves])
+
+    async def scenario() -> None:
+        async with hf:
+            await hf.executions()
+            monkeypatch.chdir(tmp_path / "elsewhere")
+            await ended(hf, notes)
+        assert await notes.all() == ["moved"]
+        assert list((tmp_path / "elsewhere").iterdir()) == []
+
+    run(scenario())
+
+
 def test_a_savepoint_takes_a_failed_statement_back(store_url: str) -> None:
     hf, notes = Holdfast(store_url), Notes(store_url)
 

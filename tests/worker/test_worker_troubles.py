@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from typing import Any
@@ -241,5 +242,37 @@ def test_handlers_that_block_the_loop_let_reports_through_between_them(
                 for execution in executions:
                     await execution.wait(ENDS_SOON)
             assert reported_after[0] < 20
+
+    run(scenario())
+
+
+def test_a_handler_that_cancels_its_own_task_fails_and_the_worker_goes_on(store_url: str) -> None:
+    hf = Holdfast(store_url)
+
+    async def cancels_itself(ctx: Context) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+
+    async def swallows_its_own(ctx: Context) -> str:
+        with contextlib.suppress(asyncio.CancelledError):
+            await cancels_itself(ctx)
+        return "swallowed"
+
+    async def awaits_what_is_cancelled(ctx: Context) -> None:
+        future = asyncio.get_running_loop().create_future()
+        future.cancel()
+        await future
+
+    for step in (cancels_itself, swallows_its_own, awaits_what_is_cancelled):
+        hf.pipeline(step.__name__, [step])
+
+    async def scenario() -> None:
+        async with hf, hf.working(concurrency=1):
+            ends = []
+            for step in (cancels_itself, swallows_its_own, awaits_what_is_cancelled, swallows_its_own):
+                ends.append((await (await hf.submit(step.__name__)).wait(ENDS_SOON)).execution.status.value)
+            assert ends == ["failed", "completed", "failed", "completed"]
 
     run(scenario())

@@ -191,6 +191,7 @@ def in_savepoint(exchange: Exchange[T], *, how_to_begin: str) -> Exchange[T]:
         raise
     try:
         answer = yield from exchange
+        yield _RELEASE
     except GeneratorExit:
         raise
     except BaseException as error:
@@ -200,7 +201,6 @@ def in_savepoint(exchange: Exchange[T], *, how_to_begin: str) -> Exchange[T]:
         if (explained := _explained(error)) is not None:
             raise explained from error
         raise
-    yield _RELEASE
     return answer
 
 

@@ -54,7 +54,7 @@ class PostgresTransaction:
         self._deadline = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._one_at_a_time = asyncio.Lock()
-        self._busy: asyncio.Task[Any] | None = None
+        self._busy: asyncio.Future[Any] | None = None
         self._expired = False
         self._is_over = False
 
@@ -112,16 +112,28 @@ class PostgresTransaction:
             if self._db is None or self._expired:
                 raise self._lost()
             remaining = max(self._deadline - time.monotonic(), 0.001)
-            self._busy = asyncio.current_task()
             try:
-                return await action(self._db, remaining)
+                return await self._in_a_task(action(self._db, remaining))
             except (TimeoutError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError, OSError) as error:
                 if self._expired or time.monotonic() >= self._deadline:
                     self._expired = True
                     raise self._lost() from error
                 raise
-            finally:
-                self._busy = None
+
+    async def _in_a_task(self, statement: Awaitable[T]) -> T:
+        """So that it can be stopped without stopping whoever waits for it: the handler itself, perhaps."""
+        self._busy = task = asyncio.ensure_future(statement)
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait([task])
+            raise
+        finally:
+            self._busy = None
+        if task.cancelled():
+            raise self._lost()
+        return task.result()
 
     async def _begin(self) -> None:
         with self._writes.explained():
@@ -149,11 +161,8 @@ class PostgresTransaction:
         self._is_over = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._busy is not None and self._busy is not asyncio.current_task():
+        if self._busy is not None:
             self._busy.cancel()  # a statement of a thread, or of a task, that outlives its attempt
-        if self._busy is asyncio.current_task():
-            await self._give_up()
-            return
         async with self._one_at_a_time:
             await self._give_up()
 

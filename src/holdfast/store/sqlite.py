@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import apsw
 
@@ -92,6 +92,10 @@ class SqliteStore(Watching):
         self.url = url
         self._synchronous = "FULL" if durable else "OFF"
         self.path = _path_of(url)
+        # Where it is now: the program may go to another folder while connections are still to be made.
+        self._file = self.path.absolute()
+        if not self.path.is_absolute():
+            self.url = f"sqlite:///{quote(str(self._file))}"
         self._clock = clock or time.time
         self._sql = load_queries("sqlite")
         self._groups: dict[ClaimGroup, int] = {}
@@ -103,7 +107,7 @@ class SqliteStore(Watching):
         self._data_version = 0
         self._is_open = False
         self._line: TransactionLine | None = None
-        self.write_lock = _write_lock_of(self.path)
+        self.write_lock = _write_lock_of(self._file)
         self.write_wait_seconds = BUSY_TIMEOUT_MS / 1000
         self.own_tables = frozenset({*_TABLES, "holdfast_schema"})
         self._process = os.getpid()
@@ -122,8 +126,8 @@ class SqliteStore(Watching):
             raise
         self._is_open = True
         self._process = os.getpid()
-        _opened_here.append(self.path.resolve())
-        sqlite_guard.watch(self.path)
+        _opened_here.append(self._file.resolve())
+        sqlite_guard.watch(self._file)
 
     def _open(self, migrate: bool) -> None:
         try:
@@ -146,12 +150,12 @@ class SqliteStore(Watching):
             raise self.explained(error) from error
 
     def _connect(self, flags: int) -> apsw.Connection:
-        connection = apsw.Connection(str(self.path), flags=flags)
+        connection = apsw.Connection(str(self._file), flags=flags)
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
         return connection
 
     def _refuse_after_fork(self) -> None:
-        if self.path.resolve() in _inherited:
+        if self._file.resolve() in _inherited:
             raise StoreUnusable(
                 f"The database {self.path} was open when this process was forked; using it here could"
                 " lose what the other process has written.",
@@ -185,8 +189,8 @@ class SqliteStore(Watching):
     async def close(self) -> None:
         if self._is_open:
             self._is_open = False
-            _opened_here.remove(self.path.resolve())
-            sqlite_guard.unwatch(self.path)
+            _opened_here.remove(self._file.resolve())
+            sqlite_guard.unwatch(self._file)
             if self._line is not None:
                 line, self._line = self._line, None
                 await line.close()

@@ -11,20 +11,48 @@ import re
 from holdfast.core.errors import PermanentError, TransactionLost
 
 _ENDS_A_TRANSACTION = frozenset({"begin", "start", "commit", "end", "rollback", "abort", "prepare"})
-_FIRST_WORDS = re.compile(r"(?:\s|;|--[^\n]*(?:\n|$)|/\*.*?\*/)*(\w+)(?:\s+(\w+))?", re.DOTALL)
+_SPACE = re.compile(r"(?:\s|;|--[^\n]*(?:\n|$))*")
+_COMMENT_ENDS = re.compile(r"/\*|\*/")
+_WORD = re.compile(r"\w+")
+_TO_A_SAVEPOINT = {("rollback", "to"), ("rollback", "work", "to"), ("rollback", "transaction", "to")}
 
 
 def refuse_transaction_control(sql: str) -> None:
-    found = _FIRST_WORDS.match(sql)
-    if found is None:
+    words = first_words(sql, 3)
+    if words[:2] in _TO_A_SAVEPOINT or words in _TO_A_SAVEPOINT:
         return
-    first, second = (found[1] or "").lower(), (found[2] or "").lower()
-    if first == "rollback" and second == "to":  # a savepoint of the handler's own
+    if words[:1] == ("prepare",) and words[1:2] != ("transaction",):
         return
-    if first == "prepare" and second != "transaction":
-        return
-    if first in _ENDS_A_TRANSACTION:
-        raise transaction_control(first.upper())
+    if words and words[0] in _ENDS_A_TRANSACTION:
+        raise transaction_control(words[0].upper())
+
+
+def first_words(sql: str, count: int) -> tuple[str, ...]:
+    """The words a statement begins with, in small letters, whatever comments are between them. PostgreSQL's
+    comments may hold comments."""
+    words: list[str] = []
+    place = 0
+    while len(words) < count:
+        space = _SPACE.match(sql, place)
+        assert space is not None  # it matches nothing as well
+        place = space.end()
+        if sql.startswith("/*", place):
+            place = _end_of_comment(sql, place)
+        elif found := _WORD.match(sql, place):
+            words.append(found[0].lower())
+            place = found.end()
+        else:
+            break
+    return tuple(words)
+
+
+def _end_of_comment(sql: str, place: int) -> int:
+    depth = 0
+    for found in _COMMENT_ENDS.finditer(sql, place):
+        depth += 1 if found[0] == "/*" else -1
+        if not depth:
+            return found.end()
+    return len(sql)
 
 
 def transaction_control(word: str) -> PermanentError:

@@ -94,6 +94,9 @@ class Attempt:
             return await self._settled(outcome, transaction)
         return outcome
 
+    def failed_by(self, error: BaseException) -> Failed:
+        return Failed(failure_of(error, self._job), self._cleared and not self._has_cleared_in_transaction)
+
     async def _settled(self, outcome: Outcome, transaction: AttemptTransaction) -> Outcome | None:
         try:
             if isinstance(outcome, Completed) and transaction.failed is not None:

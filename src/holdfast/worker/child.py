@@ -118,6 +118,7 @@ class Child:
         self._connection = connection
         self._runner = runner
         self._worker_pid = worker_pid
+        self._pid = os.getpid()
         self._sending = threading.Lock()
         self._is_running = False
         self._progress: float | None = None
@@ -144,6 +145,9 @@ class Child:
         self._progress, self._is_running = None, True
         self._send(Started())
         answer = self._run(function, call)
+        if os.getpid() != self._pid:
+            # What a handler has forked comes out here as well: it must not answer for this process.
+            os._exit(0 if answer.failure is None else 1)
         with self._sending:
             self._is_running = False  # no progress after the answer: it would be told of the next job
         for stream in (sys.stdout, sys.stderr):

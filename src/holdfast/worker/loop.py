@@ -145,6 +145,8 @@ class Worker:
             # None of them ends by itself: one that does has failed, and the worker with it.
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
+                if task.cancelled():
+                    raise RuntimeError("A part of the worker was cancelled by somebody else.")
                 task.result()
             await self._wind_down(leaser, slots, reporter)
         finally:
@@ -401,14 +403,18 @@ class Worker:
             elif lease not in self._abandoned:
                 self._outcomes.append(Report(job.queue_id, job.fence, outcome))
                 self._outcome_arrived.set()
-        except asyncio.CancelledError:
-            if lease not in self._abandoned:
+        except asyncio.CancelledError as error:
+            if self._is_over:
                 raise
+            if lease not in self._abandoned:
+                # The handler cancelled the task that it runs in: its own affair, as any other error is.
+                self._outcomes.append(Report(job.queue_id, job.fence, attempt.failed_by(error)))
+                self._outcome_arrived.set()
         finally:
             del self._running[lease]
-            if lease in self._abandoned:
-                # However the handler took its cancellation, the slot goes on.
-                self._abandoned.discard(lease)
+            self._abandoned.discard(lease)
+            # However the handler took a cancellation, or caused one, the slot goes on.
+            while task.cancelling() and not self._is_over:
                 task.uncancel()
         took = time.perf_counter() - started
         mean = self._mean_seconds

@@ -160,6 +160,7 @@ class _Process:
         except subprocess.TimeoutExpired:
             self.kill()
             self._popen.wait()
+        self._kill_group()  # what handlers have started, and left
         self._close_files()
 
     def end_at_once(self) -> None:

@@ -49,6 +49,8 @@ class AttemptTransaction:
         self._begin = begin
         self._loop = loop
         self._open: OpenTransaction | None = None
+        self._under_way = 0
+        self._one_ended = asyncio.Event()
         self._blocks = 0
         self._has_kept = False  # a block before this one ended well
         self._ended = False
@@ -74,11 +76,15 @@ class AttemptTransaction:
             )
         if self._open is None:
             self._open = self._begin()
+        self._under_way += 1
         try:
             answer = await action(self._open)
         except BaseException as error:
             self.failed = self.failed or error
             raise
+        finally:
+            self._under_way -= 1
+            self._one_ended.set()
         if heals:
             self.failed = None
         return answer
@@ -98,6 +104,9 @@ class AttemptTransaction:
         """At the end of a block. A failed statement whose error was swallowed in the block is raised here:
         PostgreSQL would commit nothing, and say nothing."""
         self._blocks -= 1
+        while error is None and self._under_way:  # a statement in a task: how it ends belongs to the block
+            self._one_ended.clear()
+            await self._one_ended.wait()
         swallowed = self.failed if error is None else None
         if error is None and swallowed is None:
             self._has_kept = self._has_kept or self._open is not None
