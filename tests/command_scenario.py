@@ -6,6 +6,10 @@ clock stands in the year 1970, which is long ago for the commands.
 
 import asyncio
 import json
+import os
+import pty
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -14,6 +18,9 @@ from click.testing import CliRunner
 from engine_scenario import Scenario, scenario
 from holdfast.cli import commands
 from running import run
+from store_scenario import ENVIRONMENT
+
+LIMIT_SECONDS = 60
 
 
 class Said:
@@ -48,3 +55,28 @@ def told(url: str, story: Callable[[Scenario], Awaitable[Any]]) -> Any:
             return await story(played)
 
     return run(play())
+
+
+def on_a_terminal(url: str, *args: object, answer: str = "") -> tuple[int, str]:
+    """The exit code and all that the terminal got, when a person types this answer."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "holdfast", *map(str, args), "--db", url]
+    environment = {**ENVIRONMENT, "TERM": "xterm", "COLUMNS": "100"}
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    try:
+        os.write(ours, answer.encode())
+        shown = b""
+        while True:
+            try:
+                part = os.read(ours, 65_536)
+            except OSError:  # how Linux says that the other end is closed
+                break
+            if not part:
+                break
+            shown += part
+        return process.wait(LIMIT_SECONDS), shown.decode()
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)

@@ -70,12 +70,23 @@ class Scenario:
         self._clock = clock
         self._tokens = count(1)
         self._handlers: list[str] = []
+        self._defined: list[Definition] = []
         self.engine = self.another_engine()
 
     def another_engine(self, **options: Any) -> Engine:
         """An engine with empty caches on the same store, as another process would have."""
+        return self._engine_on(self.store, **options)
+
+    def _engine_on(self, store: Any, **options: Any) -> Engine:
         told = {"draw": lambda: 1.0, "new_token": lambda: f"token{next(self._tokens)}", **options}
-        return Engine(self.store, **told)
+        return Engine(store, **told)
+
+    async def engine_on(self, store: Any) -> Engine:
+        """An engine on a store that troubles it, with the definitions known."""
+        engine = self._engine_on(store)
+        for definition in self._defined:
+            await engine.register(definition)
+        return engine
 
     # time
 
@@ -90,7 +101,8 @@ class Scenario:
 
     async def define(self, *steps: Step, path: str = "p", **fields: Any) -> int:
         self._handlers += [step.handler for step in steps]
-        return await self.engine.register(Definition(path=path, steps=steps, **fields))
+        self._defined.append(Definition(path=path, steps=steps, **fields))
+        return await self.engine.register(self._defined[-1])
 
     async def submit(self, workload: Any = None, *, path: str = "p", **fields: Any) -> int:
         [submitted] = await self.engine.submit([Submission(path=path, workload=workload, **fields)])

@@ -138,6 +138,8 @@ def test_callables_of_every_kind_are_steps_once_they_have_a_name(sqlite_url: str
         ({"lease_seconds": 0}, "lease_seconds must be longer than 0"),
         ({"lease_seconds": "soon"}, "lease_seconds cannot be 'soon'"),
         ({"poll_seconds": -1}, "poll_seconds cannot be -1"),
+        ({"ageing": 0}, "ageing must be longer than 0"),
+        ({"ageing": "soon"}, "ageing cannot be 'soon'"),
         ({"worker_id": "a\0"}, "worker id .* cannot be printed"),
     ],
     ids=repr,

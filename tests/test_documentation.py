@@ -89,7 +89,10 @@ def test_every_command_and_option_is_documented(name: str) -> None:
     text = (REFERENCE / "cli.md").read_text()
     assert f"## holdfast {name}\n" in text
     section = text.split(f"## holdfast {name}\n", 1)[1].split("\n## ", 1)[0]
-    for option in commands.commands[name].params:
+    command = commands.commands[name]
+    parts = command.commands if isinstance(command, click.Group) else {}
+    assert [part for part in parts if f"`holdfast {name} {part}" not in section] == []
+    for option in [*command.params, *(option for part in parts.values() for option in part.params)]:
         if isinstance(option, click.Option) and not option.hidden:
             assert any(f"`{spelling}" in section for spelling in option.opts), option.opts
 

@@ -1,8 +1,10 @@
 """Holdfast: a durable engine for multi-stage jobs whose first subject is failure."""
 
 from holdfast.app import Execution, Holdfast
+from holdfast.batch import Batch
 from holdfast.core.error_rules import ErrorRule
 from holdfast.core.errors import (
+    BatchClosed,
     HoldfastError,
     IdempotencyConflict,
     InvalidInput,
@@ -22,6 +24,8 @@ from holdfast.worker.context import Context
 __version__ = "0.1.0"
 
 __all__ = [
+    "Batch",
+    "BatchClosed",
     "Context",
     "DeadReason",
     "ErrorRule",

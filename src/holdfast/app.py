@@ -18,6 +18,7 @@ from typing import Any, Protocol, overload
 
 import msgspec
 
+from holdfast.batch import Batch, Items
 from holdfast.core.errors import DefinitionInvalid, InvalidInput, StoreUrlInvalid, UnknownPipeline
 from holdfast.core.masking import mask_secrets
 from holdfast.core.model import Event, ExecutionStatus, Lane, Mode
@@ -28,8 +29,10 @@ from holdfast.engine.checks import unknown_pipeline
 from holdfast.engine.manual_retry import RetryRequest
 from holdfast.engine.submission import no_database_to_join, submit_on_sync
 from holdfast.engine.sweeper import Sweeper
+from holdfast.operating import Operating
 from holdfast.playbook.definition import STEP_TIMEOUT_SECONDS_DEFAULT, Definition
 from holdfast.step_function import (
+    BarrierLike,
     ErrorRules,
     RetryLike,
     StepFunction,
@@ -92,7 +95,7 @@ class StandIn(Protocol):
         """Do the next piece of work there is: nobody else would, and whoever waits here needs it done."""
 
 
-class Holdfast:
+class Holdfast(Operating):
     """Without a `url` it is the environment's HOLDFAST_DB, else a file in the current folder.
     `retention` (seconds or "30d") prunes finished executions of that age; None keeps them."""
 
@@ -140,6 +143,8 @@ class Holdfast:
         lane: Lane | str | None = None,
         operation: str = "",
         priority: int | None = None,
+        limit: str = "",
+        barrier: BarrierLike = None,
         max_crashes: int = 3,
         errors: ErrorRules = (),
         isolation: str = "thread",
@@ -157,14 +162,17 @@ class Holdfast:
         lane: Lane | str | None = None,
         operation: str = "",
         priority: int | None = None,
+        limit: str = "",
+        barrier: BarrierLike = None,
         max_crashes: int = 3,
         errors: ErrorRules = (),
         isolation: str = "thread",
         memory: int | str | None = None,
     ) -> StepFunction | Callable[[Function], StepFunction]:
         """Make a function a step. `retry` takes a policy or a shorthand (True, 5, False); `clear` is
-        called before the step runs again in a round started by hand; `isolation="process"` runs it in a
-        process of its own, with at most `memory` (bytes or "512MB")."""
+        called before the step runs again in a round started by hand; `limit` names a limit that counts it;
+        `barrier={"after": step, "delay": "15m"}` lets the items of a batch meet before it;
+        `isolation="process"` runs it in a process of its own, with at most `memory` (bytes or "512MB")."""
 
         def decorate(function: Function) -> StepFunction:
             return StepFunction(
@@ -176,6 +184,8 @@ class Holdfast:
                 lane=lane,
                 operation=operation,
                 priority=priority,
+                limit=limit,
+                barrier=barrier,
                 max_crashes=max_crashes,
                 errors=errors,
                 isolation=isolation,
@@ -356,6 +366,34 @@ class Holdfast:
         )
         return [Execution(item.id, item.created, self) for item in stored]
 
+    def batch(
+        self,
+        pipeline: str,
+        items: Items | None = None,
+        *,
+        lane: Lane | str = Lane.BULK,
+        mode: Mode | str | None = None,
+        key: str | None = None,
+        deadline: float | str | None = None,
+        close: bool = True,
+    ) -> Batch:
+        """Many items through one pipeline, which may meet at a barrier: await it with its items, or add them
+        in an `async with` block. With a `key` the same call can be repeated and adds nothing twice."""
+        return Batch(
+            self,
+            pipeline=pipeline,
+            items=items,
+            lane=lane,
+            mode=mode,
+            key=key,
+            deadline=deadline,
+            close=close,
+        )
+
+    def batch_by_id(self, batch_id: int) -> Batch:
+        """A batch that exists: to look at it, add to it, close or cancel it."""
+        return Batch(self, id=batch_id)
+
     # looking and acting
 
     async def status(self, execution_id: int) -> ExecutionView:
@@ -390,8 +428,15 @@ class Holdfast:
                 continue
             await engine.store.wait_for_work(ticket, min(remaining, WAIT_POLL_SECONDS))
 
+    async def let_time_pass(self, seconds: float) -> None:
+        """For whoever looks again and again; in a rehearsal that is how the work goes on."""
+        if self._stand_in is not None:
+            await self._stand_in.go_on()
+        else:
+            await asyncio.sleep(seconds)
+
     async def executions(self, **filters: Any) -> Page:
-        """A page of executions, newest first; filters: status, path, limit, cursor."""
+        """A page of executions, newest first; filters: status, path, batch_id, limit, cursor."""
         return await (await self.engine()).executions(**filters)
 
     async def queue(self, **filters: Any) -> Page:
@@ -427,8 +472,10 @@ class Holdfast:
         lanes: Sequence[Lane | str] = (Lane.MANUAL, Lane.BULK),
         poll_seconds: float | str = POLL_SECONDS_DEFAULT,
         grace_seconds: float | str = GRACE_SECONDS_DEFAULT,
+        ageing: float | str | None = None,
     ) -> Worker:
-        """A worker for all pipelines of this program, to be run by `run()` and ended by `stop()`."""
+        """A worker for all pipelines of this program, to be run by `run()` and ended by `stop()`. With
+        `ageing` bulk work that has been ready for so long takes its turn among the manual."""
         if not self._handlers:
             raise UnknownPipeline("There is nothing to work on.", guidance="Define a pipeline first.")
         if self._stand_in is not None:
@@ -454,6 +501,7 @@ class Holdfast:
             lanes=tuple(dict.fromkeys(member(Lane, lane, "lane") for lane in lanes)),
             poll_seconds=checked_seconds(poll_seconds, "poll_seconds"),
             grace_seconds=parse_duration(grace_seconds, field="grace_seconds"),
+            ageing_seconds=None if ageing is None else checked_seconds(ageing, "ageing"),
             payload_bytes_max=self._payload_bytes_max,
         )
 

@@ -12,11 +12,12 @@ from holdfast.core.errors import DefinitionInvalid
 from holdfast.core.model import Lane
 from holdfast.core.payload import member
 from holdfast.core.retry import RetryPolicy, parse_duration
-from holdfast.playbook.definition import STEP_TIMEOUT_SECONDS_DEFAULT, Step
+from holdfast.playbook.definition import STEP_TIMEOUT_SECONDS_DEFAULT, Barrier, Step
 from holdfast.worker.attempt import Function, Handler
 from holdfast.worker.isolation import check_name_leads_to, isolation_from, name_of_function
 
 RetryLike: TypeAlias = RetryPolicy | bool | int | dict[str, Any] | None
+BarrierLike: TypeAlias = Barrier | Mapping[str, Any] | None
 ErrorRules: TypeAlias = Sequence[ErrorRule | Mapping[str, Any]]
 
 
@@ -32,6 +33,8 @@ class StepFunction:
     lane: Lane | str | None = None
     operation: str = ""
     priority: int | None = None
+    limit: str = ""
+    barrier: BarrierLike = None
     max_crashes: int = 3
     errors: ErrorRules = ()
     isolation: str = "thread"
@@ -73,6 +76,8 @@ class StepFunction:
             lane=None if self.lane is None else member(Lane, self.lane, f"lane of step {self.name}"),
             operation=self.operation,
             priority=self.priority,
+            limit=self.limit,
+            barrier=Barrier.from_shorthand(self.barrier, self.name),
             errors=error_rules(self.errors, f"step {self.name}"),
         )
 

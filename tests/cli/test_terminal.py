@@ -1,17 +1,14 @@
 """What only a real process shows: a terminal that is asked and answers, and a reader that goes away."""
 
 import os
-import pty
 import subprocess
 import sys
 
 import pytest
 
-from command_scenario import holdfast, told
+from command_scenario import LIMIT_SECONDS, holdfast, on_a_terminal, told
 from engine_scenario import Scenario, stage
 from store_scenario import ENVIRONMENT
-
-LIMIT_SECONDS = 60
 
 
 async def failures(s: Scenario) -> None:
@@ -29,31 +26,6 @@ async def failures(s: Scenario) -> None:
 def url(sqlite_url: str) -> str:
     told(sqlite_url, failures)
     return sqlite_url
-
-
-def on_a_terminal(url: str, *args: object, answer: str = "") -> tuple[int, str]:
-    """The exit code and all that the terminal got, when a person types this answer."""
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "holdfast", *map(str, args), "--db", url]
-    environment = {**ENVIRONMENT, "TERM": "xterm", "COLUMNS": "100"}
-    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
-    os.close(theirs)
-    try:
-        os.write(ours, answer.encode())
-        shown = b""
-        while True:
-            try:
-                part = os.read(ours, 65_536)
-            except OSError:  # how Linux says that the other end is closed
-                break
-            if not part:
-                break
-            shown += part
-        return process.wait(LIMIT_SECONDS), shown.decode()
-    finally:
-        process.kill()
-        process.wait()
-        os.close(ours)
 
 
 def test_a_full_retry_asks_before_results_are_lost(url: str) -> None:
@@ -77,6 +49,16 @@ def test_a_terminal_gets_tables_and_no_foreign_commands(url: str) -> None:
     assert "\x1b]0;" not in shown and "evil" in shown
     code, shown = on_a_terminal(url, "dead")
     assert code == 0 and "holdfast redrive --path p" in shown
+
+
+def test_a_terminal_shows_pauses_and_limits(url: str) -> None:
+    code, shown = on_a_terminal(url, "pause", "step", "p/send", "--by", "ann", "--reason", "many words " * 20)
+    assert code == 0 and "Step p/send is paused." in shown and "holdfast resume step p/send" in shown
+    code, shown = on_a_terminal(url, "status")
+    assert code == 0 and "step p/send paused by ann since" in shown
+    holdfast(url, "limits", "set", "portal", 5)
+    code, shown = on_a_terminal(url, "limits", "list")
+    assert code == 0 and "─" in shown and "portal" in shown
 
 
 def test_a_reader_that_goes_away_ends_a_command_without_a_word(url: str) -> None:

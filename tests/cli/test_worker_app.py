@@ -122,6 +122,22 @@ def test_a_file_in_this_folder_by_its_whole_path_is_named_from_here(folder: Path
     assert "Write --app shop.jobs:hf." in refused(f"{folder}/shop/jobs.py:hf").err
 
 
+def test_ageing_reaches_the_worker_and_is_off_unless_it_is_asked_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "aged_shop.py").write_text("from holdfast import Holdfast\nhf = Holdfast()\n")
+    used: list[object] = []
+    monkeypatch.setattr(
+        "holdfast.Holdfast.run_worker", lambda self, **options: used.append(options["ageing"])
+    )
+    for options in ([], ["--ageing", "10m"]):
+        assert holdfast(None, "worker", "--app", "aged_shop:hf", *options).code == 0
+    assert used == [None, 600.0]
+    for wrong, words in (("0s", "ageing must be longer than 0 seconds"), ("soon", "ageing cannot be 'soon'")):
+        said = holdfast(None, "worker", "--app", "aged_shop:hf", "--ageing", wrong)
+        assert said.code == 2 and words in said.err, said
+
+
 def test_the_database_is_the_options_then_the_programs_then_the_environments(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

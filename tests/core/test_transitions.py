@@ -25,6 +25,7 @@ from holdfast.core.transitions import (
     decide,
     fail,
     lease,
+    let_through,
     release,
 )
 
@@ -133,6 +134,35 @@ def test_a_released_attempt_is_given_back_and_settles_nothing() -> None:
     assert (released.status, released.attempts, released.available_at) == (JobStatus.RETRY, 1, NOW)
     assert (released.fence, released.settled_fence, released.settled_hash) == (None, "1-old", "old")
     assert release(job(attempts=1), now=NOW).status is JobStatus.QUEUED
+
+
+def test_nothing_brings_a_job_before_the_time_it_is_scheduled_for() -> None:
+    """Not even a clock that has gone back meanwhile."""
+    ahead = NOW + 500
+    assert release(job(scheduled_for=ahead), now=NOW).available_at == ahead
+    retried, decision = failing(job(scheduled_for=ahead), verdict(), policy(initial_delay=10))
+    assert retried.available_at == ahead
+    assert decision == RetryLater(10.0, ahead)
+    assert release(job(scheduled_for=NOW - 5), now=NOW).available_at == NOW
+
+
+def test_a_retry_waits_for_its_wave_and_death_for_nothing() -> None:
+    retried, _ = failing(job(), verdict(), policy(), wave="wave 1")
+    assert (retried.status, retried.held_by) == (JobStatus.RETRY, "wave 1")
+    dead, _ = failing(job(), verdict(Category.PERMANENT), policy(), wave="wave 1")
+    assert (dead.status, dead.held_by) == (JobStatus.DEAD, None)
+
+
+def test_what_is_let_through_stays_what_it_was_and_is_held_no_more() -> None:
+    held = job(JobStatus.QUEUED, held_by="barrier")
+    free = let_through(held, available_at=NOW + 9, scheduled_for=NOW + 9)
+    assert (free.status, free.attempts, free.held_by) == (JobStatus.QUEUED, 0, None)
+    assert (free.available_at, free.scheduled_for) == (NOW + 9, NOW + 9)
+    in_wave = job(JobStatus.RETRY, held_by="wave 1", scheduled_for=NOW - 9)
+    assert let_through(in_wave, available_at=NOW, scheduled_for=None).scheduled_for == NOW - 9
+    with pytest.raises(IllegalMove, match="not held"):
+        let_through(job(JobStatus.QUEUED), available_at=NOW, scheduled_for=None)
+    assert cancel(held).held_by is None
 
 
 def test_a_clear_that_has_run_is_not_asked_for_again_and_one_that_has_not_is() -> None:

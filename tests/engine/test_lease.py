@@ -18,6 +18,11 @@ async def test_a_wrong_request_is_refused(s: Scenario) -> None:
         ({"limit": 1_001}, "1 to 1000 jobs, not 1001"),
         ({"lease_seconds": 0}, "longer than 0 seconds"),
         ({"lease_seconds": -5}, "lease_seconds cannot be -5"),
+        ({"bulk": -1}, "bulk of a lease must be a whole number from 0, or None, not -1"),
+        ({"limited": True}, "limited of a lease must be a whole number from 0, or None, not True"),
+        ({"limited": 1.5}, "limited of a lease must be .* not 1.5"),
+        ({"ageing_seconds": 0}, "ageing_seconds must be longer than 0"),
+        ({"ageing_seconds": "soon"}, "ageing_seconds cannot be 'soon'"),
         ({"worker": ""}, "worker id must be a non-empty string"),
         ({"worker": "a\0"}, "worker id .* cannot be printed"),
     ]
@@ -101,6 +106,7 @@ async def test_a_job_comes_with_all_that_its_handler_needs(s: Scenario) -> None:
         "outputs": {"a": '"from a"', "b": '"from b"'},
         "clear": (),
         "alone": False,
+        "limited": False,
     }
 
 

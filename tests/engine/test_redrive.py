@@ -131,9 +131,9 @@ async def test_many_are_redriven_in_batches_each_of_them_once(
     ids = await fail_all(s, 10)
     amend, transactions = s.store.amend_executions, []
 
-    async def counted(some: Any, *rest: Any) -> None:
+    async def counted(some: Any, *rest: Any, **options: Any) -> None:
         transactions.append(list(some))
-        await amend(some, *rest)
+        await amend(some, *rest, **options)
 
     monkeypatch.setattr(s.store, "amend_executions", counted)
     seen = []

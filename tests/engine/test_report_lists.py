@@ -86,7 +86,7 @@ async def test_an_item_that_the_store_refuses_is_invalid_and_the_rest_is_stored(
     await s.define(stage("a"))
     ids = [await s.submit() for _ in range(3)]
     first, bad, third = await s.lease()
-    s.engine.store = Refusing(s.store, bad.queue_id, ValueError("value out of range"))
+    s.engine = await s.engine_on(Refusing(s.store, bad.queue_id, ValueError("value out of range")))
     acks = await s.report(completed(first), completed(bad), failed(third))
     assert codes(acks) == ["accepted", "invalid", "accepted"]
     assert acks[1].message == "the report cannot be stored: value out of range"
@@ -101,7 +101,7 @@ async def test_a_lost_attempt_that_the_store_refuses_does_not_keep_others_from_b
     await s.define(stage("a"))
     ids = [await s.submit() for _ in range(3)]
     bad = (await s.lease())[1]
-    s.engine.store = Refusing(s.store, bad.queue_id, ValueError("value out of range"))
+    s.engine = await s.engine_on(Refusing(s.store, bad.queue_id, ValueError("value out of range")))
     s.tick(61)
     assert await s.engine.sweep() == 2
     assert [await s.state(id_) for id_ in ids] == ["retry 1/3", "leased 1/3", "retry 1/3"]
@@ -113,12 +113,12 @@ async def test_a_store_that_fails_is_told_and_nothing_is_tried_behind_the_caller
     ids = [await s.submit() for _ in range(2)]
     first, second = await s.lease()
     failing = Refusing(s.store, second.queue_id, StoreUnavailable("the disk is full"))
-    s.engine.store = failing
+    s.engine = await s.engine_on(failing)
     with pytest.raises(StoreUnavailable, match="disk is full"):
         await s.report(completed(first), completed(second))
     assert failing.transactions == 1
     assert [await s.state(id_) for id_ in ids] == ["leased 1/3"] * 2
-    s.engine.store = s.store
+    s.engine = await s.engine_on(s.store)
     assert codes(await s.report(completed(first), completed(second))) == ["accepted"] * 2
 
 

@@ -9,7 +9,7 @@ from holdfast.core.error_rules import ErrorRule
 from holdfast.core.errors import DefinitionInvalid, InvalidInput, UnknownStep
 from holdfast.core.model import ClaimGroup, Lane
 from holdfast.core.retry import RetryPolicy
-from holdfast.playbook.definition import Definition, Step, content_hash
+from holdfast.playbook.definition import Barrier, Definition, Step, content_hash
 
 NOT_READY = ErrorRule(status=404, error_type="not_ready", category="transient")
 ODD = ErrorRule(message="odd", error_type="odd_thing", category="permanent")
@@ -31,7 +31,12 @@ def full() -> Definition:
                 limit="portal",
                 errors=(NOT_READY,),
             ),
-            Step(name="end", handler="end", retry=RetryPolicy.once()),
+            Step(
+                name="end",
+                handler="end",
+                retry=RetryPolicy.once(),
+                barrier=Barrier(after="request", delay_seconds="15m"),
+            ),
         ),
         errors=(ODD,),
     )
@@ -139,17 +144,64 @@ def test_the_rules_of_the_step_come_before_those_of_the_pipeline() -> None:
 
 
 def test_a_job_stands_in_the_lane_of_its_execution_unless_its_step_has_one() -> None:
-    assert stage("a").claim_group(Lane.BULK) == ClaimGroup("p/a", "bulk", 5)
-    assert stage("a", lane=Lane.MANUAL).claim_group(Lane.BULK).lane == "manual"
+    assert stage("a").claim_group("p", Lane.BULK) == ClaimGroup("p/a", "bulk", 5, path="p", step="a")
+    assert stage("a", lane=Lane.MANUAL).claim_group("p", Lane.BULK).lane == "manual"
 
 
 def test_requests_come_before_other_work_and_downloads_after_it() -> None:
-    ranks = [stage("a", operation=name).claim_group(Lane.BULK).rank for name in ("request", "", "download")]
+    ranks = [
+        stage("a", operation=name).claim_group("p", Lane.BULK).rank for name in ("request", "", "download")
+    ]
     assert ranks == [4, 5, 6]
-    assert stage("a", operation="download", priority=0).claim_group(Lane.BULK).rank == 0
+    assert stage("a", operation="download", priority=0).claim_group("p", Lane.BULK).rank == 0
 
 
 def test_a_claim_group_tells_all_that_a_worker_must_offer() -> None:
     step = stage("a", operation="request", limit="portal")
-    group = step.claim_group(Lane.BULK, alone=True)
-    assert group == ClaimGroup("p/a", "bulk", 4, "request", "portal", True)
+    group = step.claim_group("p", Lane.BULK, alone=True)
+    assert group == ClaimGroup("p/a", "bulk", 4, "request", "portal", True, "p", "a")
+
+
+def test_a_barrier_waits_for_a_step_before_its_own() -> None:
+    barrier = Barrier(after="b", delay_seconds=5)
+    with pytest.raises(DefinitionInvalid, match="waits for 'b', which is no step before it") as refusal:
+        Definition(path="p", steps=(stage("a"), stage("c", barrier=barrier), stage("b")))
+    assert refusal.value.guidance == "Steps before it are: a."
+    with pytest.raises(DefinitionInvalid, match="no step before it") as refusal:
+        Definition(path="p", steps=(stage("b", barrier=barrier),))
+    assert "first step cannot have one" in refusal.value.guidance
+    Definition(path="p", steps=(stage("b"), stage("a"), stage("c", barrier=barrier)))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "request",
+        {},
+        {"delay": 5},
+        {"after": ""},
+        {"after": 5},
+        {"after": "a", "wait": 5},
+        {"after": "a", "delay": -1},
+    ],
+)
+def test_what_is_no_barrier_is_told(wrong: Any) -> None:
+    with pytest.raises(InvalidInput):
+        Barrier.from_shorthand(wrong, "download")
+
+
+def test_a_barrier_may_be_written_short() -> None:
+    barrier = Barrier.from_shorthand({"after": "a", "delay": "15m"}, "b")
+    assert barrier == Barrier(after="a", delay_seconds=900.0)
+    assert Barrier.from_shorthand(barrier, "b") is barrier
+    assert Barrier.from_shorthand(None, "b") is None
+
+
+def test_a_step_without_a_barrier_is_stored_as_it_was_before_there_were_any() -> None:
+    assert "barrier" not in Definition(path="p", steps=(stage("a"),)).to_json()
+
+
+@pytest.mark.parametrize("wrong", ["por tal", "max_concurrency", 5, "x" * 101])
+def test_what_cannot_be_a_limit_is_told(wrong: Any) -> None:
+    with pytest.raises(DefinitionInvalid, match="Limit"):
+        stage("a", limit=wrong)

@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from holdfast.core.catalogue import Category
 from holdfast.core.model import DeadReason, Event, EventType
 from holdfast.core.retry import JITTER_HIGH, JITTER_LOW, RetryPolicy
-from holdfast.playbook.definition import Definition
+from holdfast.playbook.definition import Definition, Step
 from simulation.pipelines import RETRY_WORD, STOP_WORD
 
 E = EventType
@@ -22,11 +23,13 @@ E = EventType
 MANUAL_RETRIES_MAX = 5
 COOLDOWN_SECONDS = 60.0
 
-_WAITING = frozenset({E.ACTION_STARTED, E.EXECUTION_CANCELLED, E.EXECUTION_FAILED})
+# Where its deadline ends an execution, what a barrier would have let begin is skipped before.
+_WAITING = frozenset({E.ACTION_STARTED, E.EXECUTION_CANCELLED, E.EXECUTION_FAILED, E.STEP_SKIPPED})
 FOLLOWS: dict[EventType | None, frozenset[EventType]] = {
     None: frozenset({E.EXECUTION_STARTED}),
     E.EXECUTION_STARTED: frozenset({E.STEP_STARTED}),
-    E.STEP_STARTED: _WAITING,
+    E.STEP_STARTED: _WAITING | {E.BARRIER_OPENED},
+    E.BARRIER_OPENED: _WAITING,
     E.ACTION_STARTED: frozenset(
         {
             E.ACTION_COMPLETED,
@@ -35,6 +38,7 @@ FOLLOWS: dict[EventType | None, frozenset[EventType]] = {
             E.LEASE_RELEASED,
             E.EXECUTION_CANCELLED,
             E.EXECUTION_FAILED,
+            E.STEP_SKIPPED,
         }
     ),
     E.ACTION_COMPLETED: frozenset({E.STEP_COMPLETED}),
@@ -42,12 +46,13 @@ FOLLOWS: dict[EventType | None, frozenset[EventType]] = {
     E.LEASE_LOST: frozenset({E.ACTION_ERROR}),
     E.LEASE_RELEASED: _WAITING,
     E.ACTION_ERROR: frozenset({E.STEP_RETRY, E.STEP_RETRY_EXHAUSTED, E.STEP_FAILED_TERMINAL}),
-    E.STEP_RETRY: _WAITING,
+    E.STEP_RETRY: _WAITING | {E.WAVE_STARTED},
+    E.WAVE_STARTED: _WAITING,
     E.STEP_RETRY_EXHAUSTED: frozenset({E.STEP_FAILED_TERMINAL}),
-    E.STEP_FAILED_TERMINAL: frozenset({E.EXECUTION_FAILED}),
+    E.STEP_FAILED_TERMINAL: frozenset({E.EXECUTION_FAILED, E.STEP_SKIPPED}),
     E.EXECUTION_FAILED: frozenset({E.MANUAL_RETRY}),
     E.MANUAL_RETRY: frozenset({E.STEP_SKIPPED, E.STEP_STARTED}),
-    E.STEP_SKIPPED: frozenset({E.STEP_SKIPPED, E.STEP_STARTED}),
+    E.STEP_SKIPPED: frozenset({E.STEP_SKIPPED, E.STEP_STARTED, E.EXECUTION_FAILED}),
     E.EXECUTION_COMPLETED: frozenset(),
     E.EXECUTION_CANCELLED: frozenset(),
 }
@@ -55,14 +60,19 @@ FOLLOWS: dict[EventType | None, frozenset[EventType]] = {
 ENDS_A_TRANSACTION = frozenset(
     {
         E.STEP_STARTED,
+        E.BARRIER_OPENED,
         E.ACTION_STARTED,
         E.STEP_RETRY,
+        E.WAVE_STARTED,
         E.LEASE_RELEASED,
         E.EXECUTION_COMPLETED,
         E.EXECUTION_FAILED,
         E.EXECUTION_CANCELLED,
     }
 )
+
+
+ALREADY_COMPLETED = "already_completed"
 
 
 class Violation(AssertionError):
@@ -75,11 +85,22 @@ def ensure(condition: object, broken: str, *things: object) -> None:
         raise Violation(broken.format(*things))
 
 
+class Wave(NamedTuple):
+    """One gathered job of a wave: how long it had to wait by its own, and when its wave began, once told."""
+
+    step: str
+    number: int
+    delay: float
+    available_at: float | None = None
+
+
 @dataclass(slots=True)
 class History:
-    """What the log has told so far. `attempts` and what follows it are the current job's."""
+    """What the log has told so far. `attempts` and what follows it are the current job's, `waves` and what
+    follows that the execution's."""
 
     definition: Definition
+    is_in_batch: bool = False
     events: int = 0
     last: EventType | None = None
     step: str = ""
@@ -89,7 +110,14 @@ class History:
     crashes: int = 0
     unknown_errors: int = 0
     available_at: float | None = None
+    scheduled_for: float | None = None
+    wave: Wave | None = None
+    is_resumed_here: bool = False
     verdict: DeadReason | tuple[float, float] | None = None
+    waves: list[Wave] = field(default_factory=list)
+    completed_at: dict[str, float] = field(default_factory=dict)
+    schedules: dict[str, list[float]] = field(default_factory=dict)
+    skipped: list[str] = field(default_factory=list)
     retries: int = 0
     errors: int = 0
     manual_retries: int = 0
@@ -107,10 +135,22 @@ class History:
         match event.type:
             case E.STEP_STARTED:
                 self._start_step(event)
-            case E.STEP_SKIPPED:
+            case E.STEP_SKIPPED if event.data["reason"] == ALREADY_COMPLETED:
+                ensure(self.last in (E.MANUAL_RETRY, E.STEP_SKIPPED), "nothing was completed: {}", event)
                 ensure(event.step == self._expected_stage(), "{} is out of order", event)
                 self.next_stage += 1
+            case E.STEP_SKIPPED:
+                self.skipped.append(event.step or "")
+                reason = f"{self.step[0].upper()}{self.step[1:]} failed; {event.step} skipped"
+                ensure(event.data["reason"] == reason, "{} expected: {}", reason, event)
+            case E.BARRIER_OPENED:
+                self._open_barrier(event)
+            case E.WAVE_STARTED:
+                self._start_wave(event)
             case E.ACTION_STARTED:
+                ensure(self.wave is None, "leased while it waits for {}: {}", self.wave, event)
+                ensure(not self.is_before_barrier, "leased before its barrier was opened: {}", event)
+                ensure(event.at >= (self.scheduled_for or event.at), "leased too early: {}", event)
                 self.attempts += 1
                 ensure(
                     event.data["attempt"] == self.attempts, "attempt {} expected: {}", self.attempts, event
@@ -129,7 +169,7 @@ class History:
                 self.losses += 1
             case E.LEASE_RELEASED:
                 self.attempts -= 1
-                self.available_at = event.at
+                self.available_at = max(event.at, self.scheduled_for or event.at)
             case E.ACTION_ERROR:
                 if event.data.get("crashed"):  # nobody else was in that process
                     self.crashes += 1
@@ -149,9 +189,12 @@ class History:
                 ensure(event.step == self.step, "{} was running: {}", self.step, event)
                 ensure(event.step not in self.stages_done, "completed twice in a round: {}", event)
                 self.stages_done.add(self.step)
+                self.completed_at[self.step] = event.at
                 self.next_stage += 1
             case E.EXECUTION_COMPLETED:
                 ensure(self.next_stage == len(self.definition.steps), "a stage is missing: {}", event)
+            case E.EXECUTION_FAILED:
+                self._check_skipped(event)
             case E.MANUAL_RETRY:
                 self._start_round(event)
         if event.type in (E.ACTION_STARTED, E.ACTION_COMPLETED, E.ACTION_ERROR, E.LEASE_RELEASED):
@@ -160,8 +203,16 @@ class History:
             ensure(event.data["attempt"] == self.attempts, "attempt {} was running: {}", self.attempts, event)
 
     @property
+    def _current(self) -> Step:
+        return self.definition.step(self.step)
+
+    @property
+    def is_before_barrier(self) -> bool:
+        return self._current.barrier is not None and self.scheduled_for is None
+
+    @property
     def policy(self) -> RetryPolicy:
-        return self.definition.step(self.step).retry
+        return self._current.retry
 
     def _expected_stage(self) -> str | None:
         steps = self.definition.steps
@@ -171,14 +222,39 @@ class History:
         ensure(event.step == self._expected_stage(), "{} is next: {}", self._expected_stage(), event)
         self.step = event.step or ""
         self.attempts = self.losses = self.crashes = self.unknown_errors = 0
-        self.available_at = self.verdict = None
+        self.available_at = self.verdict = self.scheduled_for = self.wave = None
+        self.is_resumed_here = self.last in (E.MANUAL_RETRY, E.STEP_SKIPPED)
+        self.skipped = []
+
+    def _open_barrier(self, event: Event) -> None:
+        ensure(event.step == self.step, "{} was waiting: {}", self.step, event)
+        ensure(self._current.barrier is not None, "there is no barrier: {}", event)
+        scheduled_for: float = event.data["scheduled_for"]
+        self.scheduled_for = scheduled_for
+        self.schedules.setdefault(self.step, []).append(scheduled_for)
+
+    def _start_wave(self, event: Event) -> None:
+        ensure(event.step == self.step, "{} was waiting: {}", self.step, event)
+        if self.wave is None or event.data["wave"] != self.wave.number:
+            raise Violation(f"it waited for {self.wave}: {event}")
+        self.waves.append(self.wave._replace(available_at=event.data["available_at"]))
+        self.available_at = max(event.data["available_at"], self.scheduled_for or 0.0)
+        self.wave = None
+
+    def _check_skipped(self, event: Event) -> None:
+        """All that a barrier would have let begin later, and nothing else."""
+        steps = self.definition.steps
+        place = next(n for n, step in enumerate(steps) if step.name == self.step)
+        expected = [step.name for step in steps[place + 1 :] if step.barrier is not None]
+        ensure(self.skipped == expected, "{} had to be skipped, not {}: {}", expected, self.skipped, event)
 
     def _start_round(self, event: Event) -> None:
-        ensure(self.manual_retries < MANUAL_RETRIES_MAX, "retried too often: {}", event)
-        if self.manual_retry_at is not None:
-            ensure(event.at >= self.manual_retry_at + COOLDOWN_SECONDS, "retried too soon: {}", event)
-        self.manual_retries += 1
-        self.manual_retry_at = event.at
+        if not event.data.get("redrive"):
+            ensure(self.manual_retries < MANUAL_RETRIES_MAX, "retried too often: {}", event)
+            if self.manual_retry_at is not None:
+                ensure(event.at >= self.manual_retry_at + COOLDOWN_SECONDS, "retried too soon: {}", event)
+            self.manual_retries += 1
+            self.manual_retry_at = event.at
         self.next_stage = 0
         self.stages_done = set()
 
@@ -190,7 +266,7 @@ class History:
         self.unknown_errors += category is Category.UNKNOWN
         policy = self.policy
         asked = None if policy.retry_when is None else RETRY_WORD in message
-        if self.crashes >= self.definition.step(self.step).max_crashes:
+        if self.crashes >= self._current.max_crashes:
             self.verdict = DeadReason.POISONED
         elif policy.stop_when is not None and STOP_WORD in message:
             self.verdict = DeadReason.STOPPED
@@ -226,6 +302,12 @@ class History:
         low, high = self.verdict
         delay: float = event.data["delay"]
         ensure(low - 1e-9 <= delay <= high + 1e-9, "a delay of {} to {} expected: {}", low, high, event)
-        ensure(event.data["available_at"] == event.at + delay, "available_at is not at + delay: {}", event)
-        self.available_at = event.data["available_at"]
         self.retries += 1
+        self.available_at = event.data["available_at"]
+        if self.is_in_batch and self.policy.wave:
+            ensure(self.available_at is None, "when its wave will be is not known yet: {}", event)
+            self.wave = Wave(self.step, event.data["wave"], delay)
+            self.waves.append(self.wave)
+        else:
+            expected = max(event.at + delay, self.scheduled_for or 0.0)
+            ensure(self.available_at == expected, "available_at is not at + delay: {}", event)

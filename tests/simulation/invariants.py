@@ -3,18 +3,18 @@
 `Invariants` keeps the last sight of all rows. `look` reads them anew, compares, and examines every
 execution of which a row or an event is new: the rows among themselves, the rows against the replayed
 log, the log against its grammar. Beside that it keeps the engine's promises (fences given out, reports
-acknowledged, idempotency keys answered) and holds it to them.
+acknowledged, idempotency keys answered) and holds it to them. What is said of many executions at once is in
+claim_rules.py (limits, pauses) and gate_rules.py (batches).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from holdfast.core.failures import StoredError
 from holdfast.core.model import (
     Ack,
     AckCode,
@@ -22,77 +22,26 @@ from holdfast.core.model import (
     Event,
     ExecutionStatus,
     JobStatus,
+    Lane,
     Leased,
     Outcome,
 )
 from holdfast.core.replay import replay
 from holdfast.playbook.definition import Definition
 from holdfast.store.rows import events_after
+from simulation.claim_rules import check_leases
+from simulation.gate_rules import GateRules
 from simulation.history import ENDS_A_TRANSACTION, History, Violation, ensure
+from simulation.lines import READY, BatchLine, ExecutionLine, JobLine, Sight, seen
 from simulation.pipelines import is_storable
 from simulation.stores import SimulatedStore
 
-LIVE = (JobStatus.QUEUED, JobStatus.RETRY, JobStatus.LEASED)
 RETRY_NOTES_MAX = 10
+RANKS = {"request": 4, "download": 6}
+RANK_DEFAULT = 5
 
-_EXECUTIONS = """SELECT id, path, definition_id, status, round, manual_retries, last_manual_retry_at,
-    retry_count, last_completed_stage, error, retry_history, idempotency_key, finished_at, deadline_at
-FROM {schema}executions ORDER BY id"""
-_JOBS = """SELECT j.id, j.execution_id, j.step, j.round, j.status, j.attempts, j.max_attempts,
-    j.available_at, j.fence, j.lease_until, j.dead_reason, j.losses, j.crashes, j.settled_fence, j.output,
-    g.handler, g.lane, g.rank, g.alone
-FROM {schema}jobs j JOIN {schema}claim_groups g ON g.id = j.claim_group ORDER BY j.id"""
 _EVENTS = "SELECT id, execution_id, at, body FROM {schema}events WHERE id > $1 ORDER BY id"
-
-_STORED_ERROR = msgspec.json.Decoder(StoredError)
 _NOTES = msgspec.json.Decoder(list[dict[str, Any]])
-
-
-class ExecutionLine(NamedTuple):
-    id: int
-    path: str
-    definition_id: int
-    status: str
-    round: int
-    manual_retries: int
-    last_manual_retry_at: float | None
-    retry_count: int
-    last_completed_stage: str | None
-    error: str | None
-    retry_history: str | None
-    idempotency_key: str | None
-    finished_at: float | None
-    deadline_at: float | None
-
-    @property
-    def stored_error(self) -> StoredError | None:
-        return None if self.error is None else _STORED_ERROR.decode(self.error)
-
-
-class JobLine(NamedTuple):
-    id: int
-    execution_id: int
-    step: str
-    round: int
-    status: str
-    attempts: int
-    max_attempts: int
-    available_at: float
-    fence: str | None
-    lease_until: float | None
-    dead_reason: str | None
-    losses: int
-    crashes: int
-    settled_fence: str | None
-    output: str | None
-    handler: str
-    lane: str
-    rank: int
-    alone: bool
-
-    @property
-    def is_live(self) -> bool:
-        return self.status in LIVE
 
 
 class Invariants:
@@ -107,19 +56,33 @@ class Invariants:
         self._outputs: dict[int, tuple[str, str]] = {}
         self._keys: dict[tuple[str, str], int] = {}
         self._key_answers: list[tuple[str, str, int]] = []
-        self.executions: dict[int, ExecutionLine] = {}
-        self.jobs: dict[int, JobLine] = {}
+        self.gates = GateRules(definitions)
+        self.sight = Sight()
         self.pruned_before: float | None = None
+        self.steered: set[str] = set()
+        """The limits that were, or may have been, changed in this step; `pauses` for those."""
+
+    @property
+    def executions(self) -> dict[int, ExecutionLine]:
+        return self.sight.executions
+
+    @property
+    def jobs(self) -> dict[int, JobLine]:
+        return self.sight.jobs
+
+    @property
+    def batches(self) -> dict[int, BatchLine]:
+        return self.sight.batches
 
     @property
     def running(self) -> list[ExecutionLine]:
-        return [line for line in self.executions.values() if line.status == ExecutionStatus.RUNNING]
+        return [line for line in self.executions.values() if line.is_running]
 
     # looking at the rows
 
     async def look(self, store: SimulatedStore) -> None:
-        executions = {line[0]: ExecutionLine(*line) for line in await store.select(_EXECUTIONS)}
-        jobs = {line[0]: JobLine(*line) for line in await store.select(_JOBS)}
+        before, now = self.sight, await seen(store)
+        executions, jobs = now.executions, now.jobs
         events = await store.select(_EVENTS, self._last_event_row)
         self._forget_pruned(executions)
         self._remember_keys(executions)
@@ -127,22 +90,29 @@ class Invariants:
         touched = set(told)
         touched.update(id_ for id_, line in executions.items() if self.executions.get(id_) != line)
         for id_, job in jobs.items():
-            before = self.jobs.get(id_)
-            if job != before:
+            was = before.jobs.get(id_)
+            if job != was:
                 touched.add(job.execution_id)
-                self._check_job_change(before, job, told)
-        for id_, job in self.jobs.items():
+                self._check_job_change(was, job, told)
+        for id_, job in before.jobs.items():
             gone = id_ not in jobs and job.execution_id in executions
             ensure(not gone, "job {} of execution {} has vanished", id_, job.execution_id)
-        self.executions, self.jobs = executions, jobs
+        self.sight = now
         of_execution: dict[int, list[JobLine]] = {}
         for job in jobs.values():
             of_execution.setdefault(job.execution_id, []).append(job)
         for id_ in sorted(touched | (of_execution.keys() - executions.keys())):
             ensure(id_ in executions, "rows of execution {} remain without it", id_)
             self._check_execution(executions[id_], of_execution.get(id_, []))
+            self.gates.look_at_item(
+                executions[id_], of_execution.get(id_, []), before.jobs, self._histories[id_], now.batches
+            )
+        self.gates.check_waves(now.batches)
+        self.gates.look(before, now, may_prune=self.pruned_before is not None)
+        check_leases(before, now, steered=self.steered)
         self._check_promises()
         self.pruned_before = None
+        self.steered = set()
 
     def _append(self, rows: Sequence[Sequence[Any]]) -> set[int]:
         """The executions that have something new in their log."""
@@ -165,6 +135,7 @@ class Invariants:
                 and line.finished_at < self.pruned_before
             )
             ensure(allowed, "execution {} ({}) has vanished", id_, line.status)
+            self.gates.pruned(line)
             self._logs.pop(id_)
             self._histories.pop(id_)
             self._event_rows = [row for row in self._event_rows if row[1] != id_]
@@ -180,6 +151,8 @@ class Invariants:
         ensure(before.is_live, "a job that was {} changed: {} became {}", before.status, before, now)
         silent = before._replace(lease_until=now.lease_until) == now
         ensure(silent or now.execution_id in told, "{} became {} without an event", before, now)
+        kept = before.scheduled_for in (None, now.scheduled_for)
+        ensure(kept, "what it is scheduled for has changed: {} became {}", before, now)
 
     # one execution
 
@@ -201,6 +174,7 @@ class Invariants:
         ensure(not twice, "{} has two jobs for {}", name, twice)
         for job in jobs:
             self._check_job(job)
+            self._check_group(job, line)
         self._check_log(line, jobs, live)
 
     def _check_job(self, job: JobLine) -> None:
@@ -210,15 +184,27 @@ class Invariants:
         ensure((job.status == JobStatus.LEASED) == (job.fence is not None), "fence: {}", job)
         if job.dead_reason == DeadReason.EXHAUSTED:
             ensure(job.attempts == job.max_attempts, "exhausted too early: {}", job)
+        if job.status in READY and job.scheduled_for is not None:
+            ensure(job.available_at >= job.scheduled_for, "available before it is scheduled: {}", job)
         if job.status == JobStatus.RETRY:
             ensure(bool(job.alone) == (job.losses > 0), "alone after a loss, and only then: {}", job)
+
+    def _check_group(self, job: JobLine, line: ExecutionLine) -> None:
+        """Where it waits in the queue is what its definition says."""
+        step = self._definitions[line.definition_id].step(job.step)
+        rank = RANKS.get(step.operation, RANK_DEFAULT) if step.priority is None else step.priority
+        expected = (line.path, step.name, step.handler, step.lane or Lane(line.lane), rank, step.limit)
+        found = (job.path, job.group_step, job.handler, job.lane, job.rank, job.limit)
+        ensure(found == expected, "{} expected of {}", expected, job)
+        ensure(bool(job.limited) == bool(step.limit), "counted where it should not be, or not: {}", job)
 
     def _check_log(self, line: ExecutionLine, jobs: list[JobLine], live: list[JobLine]) -> None:
         name = f"execution {line.id}"
         log = self._logs.get(line.id, [])
         history = self._histories.get(line.id)
         if history is None:
-            history = self._histories[line.id] = History(self._definitions[line.definition_id])
+            definition = self._definitions[line.definition_id]
+            history = self._histories[line.id] = History(definition, line.batch_id is not None)
         history.read(log[history.events :])
         told = replay(log)
         ensure(told.status == line.status, "{} is {}; its log says {}", name, line.status, told.status)
@@ -244,6 +230,11 @@ class Invariants:
         if live and history.available_at is not None:
             ensure(live[0].available_at == history.available_at, "available_at of {}: {}", live[0], history)
         if live:
+            held_by = None if history.wave is None else f"wave {history.wave.number}"
+            if history.is_before_barrier:
+                held_by = "barrier"
+            ensure(live[0].held_by == held_by, "held by {}, not by {}: {}", live[0].held_by, held_by, history)
+            ensure(live[0].scheduled_for == history.scheduled_for, "schedule of {}: {}", live[0], history)
             counted = (history.losses, history.crashes)
             ensure((live[0].losses, live[0].crashes) == counted, "losses of {}: {}", live[0], history)
 
@@ -295,5 +286,6 @@ class Invariants:
         rows = [tuple(row) for row in await store.select(_EVENTS, 0)]
         ensure(rows == [tuple(row) for row in self._event_rows], "events that had been read were changed")
         fresh = Invariants(self._definitions)
+        fresh.gates.forgive(self.gates)
         await fresh.look(store)
         ensure(not fresh.running, "these never ended: {}", fresh.running)

@@ -8,7 +8,16 @@ once the rows were read again.
 
 from __future__ import annotations
 
-from simulation.people import cancel, deploy, look, prune, retry, submit
+from simulation.batching import (
+    add_items,
+    attend,
+    cancel_batch,
+    close_batch,
+    look_at_batch,
+    submit_batch,
+)
+from simulation.people import cancel, deploy, look, prune, redrive, retry, submit
+from simulation.steering import pause, remove_limit, resume, set_limit
 from simulation.workers import (
     crash_process,
     crash_worker,
@@ -41,6 +50,17 @@ OPERATIONS: dict[Operation, float] = {
     lose_workers: 4,
     cancel: 2,
     retry: 7,
+    redrive: 2,
+    submit_batch: 3,
+    add_items: 2,
+    close_batch: 2,
+    cancel_batch: 0.5,
+    attend: 8,
+    look_at_batch: 1,
+    set_limit: 1.5,
+    remove_limit: 0.7,
+    pause: 1,
+    resume: 1,
     prune: 1,
     look: 2,
     pass_time: 12,

@@ -17,7 +17,7 @@ from holdfast.core.model import ExecutionStatus, JobStatus, Lane
 from holdfast.engine import Submission
 from holdfast.engine.manual_retry import RetryRequest
 from simulation.history import COOLDOWN_SECONDS, MANUAL_RETRIES_MAX, ensure
-from simulation.invariants import ExecutionLine
+from simulation.lines import ExecutionLine
 from simulation.pipelines import PIPELINES, RELAY_SHORTENED
 from simulation.workers import report
 from simulation.world import Afterwards, World
@@ -57,7 +57,7 @@ def _submission(world: World) -> Submission:
         key = random.choice(("k1", "k2", "k3"))
         workload = 0 if random.random() < 0.9 else 1
     return Submission(
-        path=random.choice(PIPELINES).path,
+        path=random.choice(world.paths),
         workload={"n": workload},
         lane=random.choice(list(Lane)),
         idempotency_key=key,
@@ -106,7 +106,7 @@ async def retry(world: World) -> Afterwards:
         return await report(world)
     steps = [step.name for step in world.definitions[line.definition_id].steps]
     request = RetryRequest(
-        from_stage=random.choice(steps) if random.random() < 0.3 else None,
+        from_stage=random.choice(steps) if random.random() < 0.4 else None,
         full=random.random() < 0.2,
         confirm=random.random() < 0.5,
         force=random.random() < 0.5,
@@ -131,6 +131,39 @@ async def retry(world: World) -> Afterwards:
         )
         now = world.invariants.executions[line.id]
         ensure(now.round == line.round + (refused is None), "{}, and yet: {}", refused, now)
+
+    return afterwards
+
+
+async def redrive(world: World) -> Afterwards:
+    """Failures started again together: named, or all of a batch."""
+    random, process = world.random, world.some_process()
+    failed = [e for e in world.invariants.executions.values() if e.status == ExecutionStatus.FAILED]
+    if not failed:
+        return await report(world)
+    force = random.random() < 0.5
+    batches = sorted({line.batch_id for line in failed if line.batch_id is not None})
+    if batches and random.random() < 0.5:
+        batch_id = random.choice(batches)
+        lines = [line for line in failed if line.batch_id == batch_id]
+        world.tell(f"{process} redrives batch {batch_id}, force={force}")
+        asked = process.engine.redrive(batch_id=batch_id, force=force, by="somebody")
+    else:
+        lines = random.sample(failed, min(len(failed), random.randint(1, 3)))
+        world.tell("{} redrives {}, force={}", process, [line.id for line in lines], force)
+        asked = process.engine.redrive([line.id for line in lines], force=force, by="somebody")
+    answers = {item.execution_id: item.code async for part in asked for item in part}
+    world.tell(f"    {answers}")
+
+    def afterwards() -> None:
+        for line in lines:
+            error = line.stored_error
+            assert error is not None
+            refused = error.category is Category.PERMANENT and not force
+            expected = "permanent_error" if refused else "redriven"
+            ensure(answers[line.id] == expected, "{} was answered {}", line, answers)
+            now = world.invariants.executions[line.id]
+            ensure(now.round == line.round + (not refused), "{}, and yet: {}", answers, now)
 
     return afterwards
 

@@ -14,7 +14,7 @@ from holdfast.core.catalogue import Category
 from holdfast.core.failures import Failure
 from holdfast.core.model import Completed, Failed, Lane, Outcome
 from holdfast.core.retry import RetryPolicy
-from holdfast.playbook.definition import Definition, Step
+from holdfast.playbook.definition import Barrier, Definition, Step
 
 PAYLOAD_BYTES_MAX = 2_000
 STOP_WORD, RETRY_WORD = "halt", "again"
@@ -69,7 +69,95 @@ PIPELINES = (
             Step(name="rest", handler="deadly/rest", retry=RetryPolicy(max_attempts=2, jitter=False)),
         ),
     ),
+    Definition(
+        path="narrow",
+        steps=(
+            Step(
+                name="ask",
+                handler="narrow/ask",
+                retry=RetryPolicy(max_attempts=3, jitter=False),
+                operation="request",
+                limit="portal",
+            ),
+            Step(
+                name="keep",
+                handler="narrow/keep",
+                retry=RetryPolicy(max_attempts=2, initial_delay=3),
+                lane=Lane.BULK,
+                limit="archive",
+            ),
+        ),
+    ),
+    # The barrier right after the step that it waits for.
+    Definition(
+        path="reports",
+        steps=(
+            Step(
+                name="request",
+                handler="reports/request",
+                retry=RetryPolicy(max_attempts=2, jitter=False),
+                operation="request",
+                limit="portal",
+            ),
+            Step(
+                name="download",
+                handler="reports/download",
+                retry=RetryPolicy(delays=[6, 20]),
+                operation="download",
+                limit="portal",
+                barrier=Barrier(after="request", delay_seconds=6),
+            ),
+        ),
+    ),
+    # A step in between, and one after it.
+    Definition(
+        path="detour",
+        steps=(
+            Step(name="order", handler="detour/order", retry=RetryPolicy(max_attempts=3, initial_delay=2)),
+            Step(name="prepare", handler="detour/prepare", retry=RetryPolicy(max_attempts=2, jitter=False)),
+            Step(
+                name="collect",
+                handler="detour/collect",
+                retry=RetryPolicy(max_attempts=2, jitter=False),
+                barrier=Barrier(after="order", delay_seconds=15),
+            ),
+            Step(name="file", handler="detour/file", retry=RetryPolicy.once()),
+        ),
+    ),
+    Definition(
+        path="tide",
+        steps=(
+            Step(
+                name="swim",
+                handler="tide/swim",
+                retry=RetryPolicy(max_attempts=4, initial_delay=4, unknown_attempts=3, wave=True),
+            ),
+        ),
+    ),
+    # Two barriers and a wave behind one of them.
+    Definition(
+        path="harvest",
+        steps=(
+            Step(name="sow", handler="harvest/sow", retry=RetryPolicy(max_attempts=2, jitter=False)),
+            Step(
+                name="reap",
+                handler="harvest/reap",
+                retry=RetryPolicy(delays=[7, 9, 30], wave=True),
+                limit="archive",
+                barrier=Barrier(after="sow", delay_seconds=8),
+            ),
+            Step(
+                name="feast",
+                handler="harvest/feast",
+                retry=RetryPolicy.once(),
+                barrier=Barrier(after="reap"),
+            ),
+        ),
+    ),
 )
+
+GATED = ("reports", "detour", "tide", "harvest")
+LIMITS = ("max_concurrency", "portal", "archive")
 
 # A later version of `relay`: executions that began before it must end as the version they began with.
 RELAY_SHORTENED = Definition(

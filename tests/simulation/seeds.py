@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from holdfast.engine import batches
+from holdfast.store import choosing
 from simulation.operations import OPERATIONS
 from simulation.stores import Clock, SimulatedStore, simulated_store
 from simulation.world import World
 
 PROCESSES = 2
+# So few that a batch of a handful of items is let through in several transactions.
+CHUNK_ITEMS = 2
 TRACE_LINES_SHOWN = 40
 REPLAY = ".venv/bin/python tests/simulation/run.py"
 
@@ -55,6 +60,9 @@ async def open_stage(url: str) -> AsyncIterator[Stage]:
     log = logging.getLogger("holdfast")
     level = log.level
     log.setLevel(logging.CRITICAL)
+    chunk_items, batches.CHUNK_ITEMS = batches.CHUNK_ITEMS, CHUNK_ITEMS
+    # A lease is longer by what it waited for its transaction; that is the machine's time, not the clock's.
+    no_wait, choosing.NO_WAIT_SECONDS = choosing.NO_WAIT_SECONDS, math.inf
     clock = Clock()
     stores = [simulated_store(url, clock) for _ in range(PROCESSES)]
     opened = []
@@ -65,6 +73,7 @@ async def open_stage(url: str) -> AsyncIterator[Stage]:
         yield Stage(url.partition(":")[0], tuple(stores), clock)
     finally:
         log.setLevel(level)
+        batches.CHUNK_ITEMS, choosing.NO_WAIT_SECONDS = chunk_items, no_wait
         for store in opened:
             await store.close()
 

@@ -11,7 +11,7 @@ its calls it lets other tasks go first as often as `Trouble` says, which is how 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from random import Random
@@ -20,13 +20,13 @@ from typing import Any, Protocol, TypeVar
 import apsw
 
 from holdfast.core.errors import StoreUnavailable
-from holdfast.store.interface import Store
+from holdfast.store.interface import Claimed, ClaimRequest, Condition, Store
 from holdfast.store.postgres import Connection, PostgresStore
 from holdfast.store.sqlite import SqliteStore
 
 T = TypeVar("T")
 
-TABLES = ("executions", "jobs", "events", "claim_groups", "definitions")
+TABLES = ("executions", "jobs", "events", "claim_groups", "definitions", "limits", "pauses", "batches")
 
 
 class Fault(StrEnum):
@@ -100,6 +100,8 @@ def unavailable() -> StoreUnavailable:
 
 class SimulatedStore(Store, Protocol):
     trouble: Trouble
+    claim_lead: float
+    """How far the clock of this process is ahead when it claims, and corrected when it has."""
 
     async def select(self, sql: str, *bindings: Any) -> Sequence[Sequence[Any]]:
         """Rows, read past all trouble; `{schema}` in the SQL stands for where the tables are."""
@@ -115,6 +117,10 @@ class SimulatedSqlite(SqliteStore):
     def __init__(self, url: str, *, clock: Callable[[], float]) -> None:
         super().__init__(url, clock=clock)
         self.trouble = Trouble()
+        self.claim_lead = 0.0
+
+    async def claim(self, request: ClaimRequest, now: float) -> list[Claimed]:
+        return await super().claim(request, now + self.claim_lead)
 
     async def open(self, *, migrate: bool = True) -> None:
         await super().open(migrate=migrate)
@@ -159,8 +165,14 @@ class SimulatedPostgres(PostgresStore):
     def __init__(self, url: str, *, clock: Callable[[], float]) -> None:
         super().__init__(url, clock=clock)
         self.trouble = Trouble()
+        self.claim_lead = 0.0
 
-    async def _transact(self, action: Callable[[Connection], Awaitable[T]]) -> T:
+    async def claim(self, request: ClaimRequest, now: float) -> list[Claimed]:
+        return await super().claim(request, now + self.claim_lead)
+
+    async def _transact(
+        self, action: Callable[[Connection], Awaitable[T]], *, read_committed: bool = False
+    ) -> T:
         fault = self.trouble.strike()
 
         async def broken(db: Connection) -> T:
@@ -169,7 +181,9 @@ class SimulatedPostgres(PostgresStore):
 
         await self.trouble.pause()
         try:
-            answer = await super()._transact(broken if fault is Fault.INSIDE else action)
+            answer = await super()._transact(
+                broken if fault is Fault.INSIDE else action, read_committed=read_committed
+            )
         except StoreUnavailable:
             self.trouble.lose()
         if fault is Fault.AFTER:
@@ -177,11 +191,27 @@ class SimulatedPostgres(PostgresStore):
         return answer
 
     async def _query(self, query: str, *bindings: Any) -> list[Any]:
-        fault = self.trouble.strike()
-        if fault is Fault.INSIDE:  # a single statement has no inside
-            self.trouble.lose()
-        await self.trouble.pause()
-        found = await super()._query(query, *bindings)
+        return await self._statement(super()._query(query, *bindings))
+
+    async def _ask(self, query: str, db: Connection | None = None, /, **bindings: Any) -> list[Any]:
+        asked = super()._ask(query, db, **bindings)
+        return await (self._statement(asked) if db is None else asked)
+
+    async def _list(self, query: str, conditions: list[Condition], limit: int) -> list[Any]:
+        self.trouble.check_alive()
+        return await super()._list(query, conditions, limit)
+
+    async def _statement(self, statement: Coroutine[Any, Any, list[Any]]) -> list[Any]:
+        """In a transaction of its own, which has no inside."""
+        try:
+            fault = self.trouble.strike()
+            if fault is Fault.INSIDE:
+                self.trouble.lose()
+            await self.trouble.pause()
+        except BaseException:
+            statement.close()
+            raise
+        found = await statement
         if fault is Fault.AFTER:
             self.trouble.lose()
         return found
@@ -195,6 +225,7 @@ class SimulatedPostgres(PostgresStore):
 
     def forget(self) -> None:
         self._groups = {}
+        self._limited_offers = set()
 
 
 def simulated_store(url: str, clock: Clock) -> SimulatedSqlite | SimulatedPostgres:

@@ -10,17 +10,25 @@ import msgspec
 import pytest
 
 from holdfast.core import transitions
-from holdfast.core.model import Ack, AckCode, JobState, JobStatus
+from holdfast.core.gates import Gates, WaveGate
+from holdfast.core.limits import Limit, Room
+from holdfast.core.model import Ack, AckCode, JobState, JobStatus, Lane
+from holdfast.engine import Engine, batches, settle
+from holdfast.engine.batch_book import BatchBook, gates_of, with_gates
+from holdfast.engine.batches import Batches
 from holdfast.engine.group_commit import GroupCommit
 from holdfast.engine.settle import SettlePlan
 from holdfast.playbook.definition import Step
+from holdfast.store import sqlite_claim
+from holdfast.store.choosing import Choice
 from holdfast.store.interface import Changes
 from holdfast.store.queries import load_queries
 from holdfast.store.sqlite import SqliteStore, _Transaction
+from holdfast.store.sqlite_batches import SqliteBatches
 from running import run
 from simulation.seeds import SeedFailed, open_stage
 
-SEEDS_MAX = 200
+SEEDS_MAX = 400
 
 Patch = pytest.MonkeyPatch
 Bug = Callable[[Patch], None]
@@ -183,7 +191,7 @@ def one_unknown_error_too_many_is_retried(patch: Patch) -> None:
 
 def a_job_whose_worker_was_lost_runs_beside_others(patch: Patch) -> None:
     claim_group = Step.claim_group
-    patch.setattr(Step, "claim_group", lambda self, lane, alone=False: claim_group(self, lane))
+    patch.setattr(Step, "claim_group", lambda self, path, lane, alone=False: claim_group(self, path, lane))
 
 
 def a_group_commit_mixes_up_the_answers(patch: Patch) -> None:
@@ -201,6 +209,210 @@ def a_group_commit_mixes_up_the_answers(patch: Patch) -> None:
 
     patch.setattr(GroupCommit, "_flush_group", mixed_up)
 
+
+# limits, lanes, pauses
+
+
+def what_is_leased_under_a_limit_is_not_counted(patch: Patch) -> None:
+    change_query(patch, "leased_under_limits", "j.status = 'leased' AND j.limited", "j.status = 'lost'")
+
+
+def what_the_fleet_has_leased_is_not_counted(patch: Patch) -> None:
+    change_query(patch, "leased_under_limits", "WHERE j.status = 'leased' AND 'max", "WHERE 0 AND 'max")
+
+
+def a_claim_does_not_count_what_it_takes_itself(patch: Patch) -> None:
+    patch.setattr(Room, "take", lambda self, limit, lane: True)
+
+
+def the_reserve_is_open_to_all(patch: Patch) -> None:
+    patch.setattr(Limit, "reserve", property(lambda self: 0))
+
+
+def only_the_limit_over_everything_holds(patch: Patch) -> None:
+    change_query(patch, "limits_over", "OR name IN", "OR name NOT IN")
+
+
+def a_worker_gets_more_bulk_work_than_it_asks_for(patch: Patch) -> None:
+    patch.setattr(Choice, "left", lambda self, limit, lane: _left(self, limit, Lane.MANUAL))
+
+
+def limited_work_is_prefetched(patch: Patch) -> None:
+    left = Choice.left
+
+    def unbounded(self: Any, limit: str, lane: str) -> int:
+        self._limited = 1_000
+        return left(self, limit, lane)
+
+    patch.setattr(Choice, "left", unbounded)
+
+
+def aged_bulk_work_waits_for_all_manual_work(patch: Patch) -> None:
+    patch.setattr(sqlite_claim, "aged_until", lambda request, now: float("-inf"))
+
+
+def a_paused_step_goes_on(patch: Patch) -> None:
+    change_query(patch, "ready_groups", "WHEN 'step' THEN g.path || '/' || g.step", "WHEN 'step' THEN g.step")
+
+
+def a_pause_of_everything_holds_for_nothing(patch: Patch) -> None:
+    change_query(patch, "ready_groups", "p.kind = 'limit' AND p.name = 'max_concurrency'", "false")
+
+
+def a_worker_is_told_to_wait_for_what_is_paused(patch: Patch) -> None:
+    change_query(patch, "next_due", "NOT EXISTS (SELECT 1 FROM pauses)", "true")
+
+
+# batches
+
+
+def a_key_that_is_repeated_counts_twice(patch: Patch) -> None:
+    add_to_batch = SqliteBatches.add_to_batch
+
+    async def spoiled(self: Any, batch_id: int, executions: Any, plan: Any, now: float) -> Any:
+        def count(batch: Any, inserted: Any) -> Any:
+            return plan(batch, [item._replace(created=True) for item in inserted])
+
+        return await add_to_batch(self, batch_id, executions, count, now)
+
+    patch.setattr(SqliteBatches, "add_to_batch", spoiled)
+
+
+def what_was_added_is_counted_in_a_transaction_of_its_own(patch: Patch) -> None:
+    async def in_two(self: Any, batch_id: int, executions: Any, plan: Any, now: float) -> Any:
+        inserted = await self._write(lambda db: self.insert_in(db, executions, now))
+        await self._write(lambda db: self._save(db, [plan(self._batch(db, batch_id)[0], inserted)]))
+        return inserted
+
+    patch.setattr(SqliteBatches, "add_to_batch", in_two)
+
+
+def change_moves(patch: Patch, is_forgotten: Callable[[Any, Any], bool]) -> None:
+    moved = BatchBook.moved
+
+    def spoiled(self: BatchBook, execution: Any, before: Any, after: Any) -> None:
+        if not is_forgotten(before, after):
+            moved(self, execution, before, after)
+
+    patch.setattr(BatchBook, "moved", spoiled)
+
+
+def an_item_that_ends_is_waited_for(patch: Patch) -> None:
+    change_moves(patch, lambda before, after: after is None)
+
+
+def an_item_that_is_retried_by_hand_is_not_waited_for(patch: Patch) -> None:
+    change_moves(patch, lambda before, after: before is None)
+
+
+def a_barrier_opens_while_one_is_not_settled(patch: Patch) -> None:
+    def open_barriers(gates: Gates, live: Any, definition: Any, now: float) -> None:
+        for gate in gates.barriers:
+            if gate.opened_at is None and gate.unsettled <= 1:
+                gate.opened_at, gate.scheduled_for = now, now + gate.delay_seconds
+
+    patch.setattr(batches, "_open_barriers", open_barriers)
+
+
+def a_barrier_opens_before_its_batch_is_closed(patch: Patch) -> None:
+    need_attention = Gates.need_attention
+    patch.setattr(Gates, "need_attention", lambda self, *, is_closed: need_attention(self, is_closed=True))
+    open_due = Batches._open_due
+
+    async def at_any_time(self: Any, batch_id: int, definition: Any) -> Any:
+        now = await self._store.now()
+
+        def open_all(batch: Any, live: Any) -> Any:
+            gates = gates_of(batch)
+            batches._open_barriers(gates, live, definition, now)
+            return with_gates(batch, gates)
+
+        await self._store.amend_batch(batch_id, open_all, now, count_jobs=True)
+        return await open_due(self, batch_id, definition)
+
+    patch.setattr(Batches, "_open_due", at_any_time)
+
+
+def who_goes_on_with_an_opening_takes_a_time_of_his_own(patch: Patch) -> None:
+    let_through = Batches._let_through
+
+    async def spoiled(self: Any, batch_id: int, gates: Gates) -> None:
+        for gate in gates.barriers:
+            gate.scheduled_for = await self._store.now() + gate.delay_seconds
+        await let_through(self, batch_id, gates)
+
+    patch.setattr(Batches, "_let_through", spoiled)
+
+
+def a_barrier_counts_as_passed_before_anybody_has(patch: Patch) -> None:
+    open_barriers = batches._open_barriers
+
+    def spoiled(gates: Gates, live: Any, definition: Any, now: float) -> None:
+        open_barriers(gates, live, definition, now)
+        for gate in gates.barriers:
+            gate.released = gate.opened_at is not None
+
+    patch.setattr(batches, "_open_barriers", spoiled)
+
+
+def who_comes_late_to_an_open_barrier_has_the_time_of_all(patch: Patch) -> None:
+    start = BatchBook.start
+
+    def spoiled(self: BatchBook, step: Step, execution: Any, just_completed: str | None) -> Any:
+        begins = start(self, step, execution, just_completed)
+        gates = self._gates_of(execution)
+        gate = None if gates is None else gates.barrier(step.name)
+        if gate is None or gate.scheduled_for is None:
+            return begins
+        return begins._replace(
+            scheduled_for=gate.scheduled_for, available_at=max(self.now, gate.scheduled_for)
+        )
+
+    patch.setattr(BatchBook, "start", spoiled)
+
+
+def a_skipped_download_has_no_reason(patch: Patch) -> None:
+    patch.setattr(settle, "skipped_by_failure", lambda definition, failed: [])
+
+
+def what_was_leased_too_early_is_kept(patch: Patch) -> None:
+    async def keep(self: Engine, claimed: Any) -> Any:
+        return claimed
+
+    patch.setattr(Engine, "_put_back_early", keep)
+
+
+def a_wave_starts_while_others_are_at_work(patch: Patch) -> None:
+    patch.setattr(WaveGate, "is_due", property(lambda self: self.waiting > 0))
+
+
+def a_wave_starts_before_its_longest_delay(patch: Patch) -> None:
+    start_waves = batches._start_waves
+
+    def spoiled(gates: Gates, live: Any, now: float) -> None:
+        for wave in gates.waves:
+            wave.longest_delay /= 2
+        start_waves(gates, live, now)
+
+    patch.setattr(batches, "_start_waves", spoiled)
+
+
+def what_waits_for_its_wave_is_leased(patch: Patch) -> None:
+    change_query(patch, "ready_in_group", "AND held_by IS NULL", "AND coalesce(held_by, '') <> 'barrier'")
+    change_query(patch, "ready_groups", "j.held_by IS NULL", "coalesce(j.held_by, '') <> 'barrier'")
+
+
+def a_cancelled_batch_forgets_that_it_is_being_cancelled(patch: Patch) -> None:
+    need_attention = Gates.need_attention
+
+    def spoiled(self: Gates, *, is_closed: bool) -> bool:
+        self.cancelling = False
+        return need_attention(self, is_closed=is_closed)
+
+    patch.setattr(Gates, "need_attention", spoiled)
+
+
+_left = Choice.left
 
 BUGS: tuple[Bug, ...] = (
     any_fence_settles_a_leased_job,
@@ -222,6 +434,32 @@ BUGS: tuple[Bug, ...] = (
     one_unknown_error_too_many_is_retried,
     a_job_whose_worker_was_lost_runs_beside_others,
     a_group_commit_mixes_up_the_answers,
+    what_is_leased_under_a_limit_is_not_counted,
+    what_the_fleet_has_leased_is_not_counted,
+    a_claim_does_not_count_what_it_takes_itself,
+    the_reserve_is_open_to_all,
+    only_the_limit_over_everything_holds,
+    a_worker_gets_more_bulk_work_than_it_asks_for,
+    limited_work_is_prefetched,
+    aged_bulk_work_waits_for_all_manual_work,
+    a_paused_step_goes_on,
+    a_pause_of_everything_holds_for_nothing,
+    a_worker_is_told_to_wait_for_what_is_paused,
+    a_key_that_is_repeated_counts_twice,
+    what_was_added_is_counted_in_a_transaction_of_its_own,
+    an_item_that_ends_is_waited_for,
+    an_item_that_is_retried_by_hand_is_not_waited_for,
+    a_barrier_opens_while_one_is_not_settled,
+    a_barrier_opens_before_its_batch_is_closed,
+    who_goes_on_with_an_opening_takes_a_time_of_his_own,
+    a_barrier_counts_as_passed_before_anybody_has,
+    who_comes_late_to_an_open_barrier_has_the_time_of_all,
+    a_skipped_download_has_no_reason,
+    what_was_leased_too_early_is_kept,
+    a_wave_starts_while_others_are_at_work,
+    a_wave_starts_before_its_longest_delay,
+    what_waits_for_its_wave_is_leased,
+    a_cancelled_batch_forgets_that_it_is_being_cancelled,
 )
 
 

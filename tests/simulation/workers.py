@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.core.model import AckCode, Completed, JobStatus, Lane, Report
+from holdfast.core.model import AckCode, Completed, Lane, Report
+from simulation.claim_rules import Asked, expected_alone_ready, expected_claim, expected_next_due, ready
 from simulation.history import ensure
-from simulation.invariants import JobLine
+from simulation.lines import FLEET, READY
 from simulation.pipelines import HANDLERS, is_storable
 from simulation.world import LEASE_SECONDS_MAX, Afterwards, Attempt, World
 
 WORKERS = ("ada", "ben", "cy")
-READY = (JobStatus.QUEUED, JobStatus.RETRY)
+ANYTHING = Asked(1, HANDLERS, tuple(Lane))
 
 
 class InShort(list[Report]):
@@ -33,58 +34,88 @@ class InShort(list[Report]):
 
 
 async def lease(world: World) -> Afterwards:
-    random, process = world.random, world.some_process()
-    if not _ready(world, HANDLERS, tuple(Lane), None):
+    random, process, sight = world.random, world.some_process(), world.invariants.sight
+    if not ready(sight, ANYTHING, world.clock.now):
         _wait_for_work(world)
-    worker, limit = random.choice(WORKERS), random.choice((1, 2, 5, 20))
-    alone = random.random() < (0.5 if _ready(world, HANDLERS, tuple(Lane), True) else 0.05)
-    handlers = HANDLERS if random.random() < 0.85 else tuple(random.sample(HANDLERS, 3))
-    lanes = tuple(Lane) if random.random() < 0.9 else (Lane.MANUAL,)
-    seconds = random.choice((10.0, LEASE_SECONDS_MAX))
-    now = world.clock.now
-    world.tell("{} leases up to {} to {}: {} {} alone={}", process, limit, worker, handlers, lanes, alone)
-    expected = _ready(world, handlers, lanes, alone)[: 1 if alone else limit]
-    answer = await process.engine.lease(
-        worker, handlers, limit, lease_seconds=seconds, lanes=lanes, alone=alone
+    worker, now = random.choice(WORKERS), world.clock.now
+    alone = random.random() < (0.5 if ready(sight, ANYTHING._replace(alone=True), now) else 0.05)
+    asked = Asked(
+        limit=random.choice((1, 2, 5, 20)),
+        handlers=HANDLERS if random.random() < 0.85 else tuple(random.sample(HANDLERS, 4)),
+        lanes=tuple(Lane) if random.random() < 0.9 else (random.choice(list(Lane)),),
+        alone=alone,
+        bulk=None if random.random() < 0.8 else random.randrange(3),
+        limited=None if random.random() < 0.8 else random.randrange(3),
+        ageing_seconds=random.choice((5.0, 60.0)) if random.random() < 0.1 else None,
     )
+    seconds, lead = random.choice((10.0, LEASE_SECONDS_MAX)), _lead(world)
+    world.tell("{} leases to {}, {} ahead: {}", process, worker, lead, asked)
+    taken = expected_claim(sight, asked._replace(limit=1 if alone else asked.limit), now + lead)
+    expected = [job for job in taken if (job.scheduled_for or now) <= now]
+    process.store.claim_lead = lead
+    try:
+        answer = await process.engine.lease(
+            worker,
+            asked.handlers,
+            asked.limit,
+            lease_seconds=seconds,
+            lanes=asked.lanes,
+            alone=alone,
+            bulk=asked.bulk,
+            limited=asked.limited,
+            ageing_seconds=asked.ageing_seconds,
+        )
+    finally:
+        process.store.claim_lead = 0.0
     attempts = [Attempt(worker, job) for job in answer.jobs]
     world.tell("    {}", [job.queue_id for job in answer.jobs])
     world.invariants.leased(answer.jobs, now)
     world.held += attempts
 
     def afterwards() -> None:
+        rows = world.invariants.jobs
         got = [job.queue_id for job in answer.jobs]
         ensure(got == [job.id for job in expected], "leased {}, but the order was {}", got, expected)
         for job in answer.jobs:
-            row = world.invariants.jobs[job.queue_id]
-            ensure(row.available_at <= now, "leased at {}, before its time: {}", now, row)
+            row = rows[job.queue_id]
+            ensure(row.available_at <= now + lead, "leased at {}, before its time: {}", now, row)
+            ensure((row.scheduled_for or now) <= now, "kept, and scheduled for later: {}", row)
             ensure(job.alone == bool(row.losses), "alone={}: {}", job.alone, row)
-            ensure((row.fence, row.lease_until) == (job.fence, now + seconds), "not as told: {} {}", row, job)
+            until = now + lead + seconds
+            ensure((row.fence, row.lease_until) == (job.fence, until), "not as told: {} {}", row, job)
+            ensure(job.limited == bool({row.limit, FLEET} & sight.limits.keys()), "{} {}", job, sight.limits)
             _check_outputs(world, job.queue_id, job.outputs)
+        for old in taken:
+            if old not in expected:
+                row = rows[old.id]
+                put_back = (row.status in READY, row.attempts, row.available_at)
+                ensure(put_back == (True, old.attempts, row.scheduled_for), "not put back: {}", row)
+        if not answer.jobs and not taken:
+            due = expected_next_due(sight, asked, now)
+            ensure(answer.next_due == due, "the next is due at {}, not {}", due, answer.next_due)
+            if not alone:
+                is_ready = expected_alone_ready(sight, asked, now)
+                ensure(answer.alone_ready == is_ready, "alone_ready={}", answer.alone_ready)
 
     return afterwards
 
 
+def _lead(world: World) -> float:
+    """How far the clock of the one who claims is ahead: now and then to when something is scheduled for."""
+    if not world.alone_in_time or world.random.random() < 0.9:
+        return 0.0
+    later = [
+        job.scheduled_for - world.clock.now
+        for job in world.invariants.jobs.values()
+        if job.status in READY and job.scheduled_for is not None and job.scheduled_for > world.clock.now
+    ]
+    return world.random.choice(later) if later else 2.0
+
+
 def _wait_for_work(world: World) -> None:
-    due = [job.available_at for job in world.invariants.jobs.values() if job.status in READY]
+    due = [job.available_at for job in world.invariants.jobs.values() if job.is_waiting]
     if due and world.alone_in_time and world.random.random() < 0.7:
         world.clock.now = max(world.clock.now, min(due))
-
-
-def _ready(
-    world: World, handlers: tuple[str, ...], lanes: tuple[Lane, ...], alone: bool | None
-) -> list[JobLine]:
-    """What a claim must return, by the plain reading of the order: lane, rank, time, id."""
-    ready = [
-        job
-        for job in world.invariants.jobs.values()
-        if job.status in READY
-        and job.available_at <= world.clock.now
-        and job.handler in handlers
-        and job.lane in lanes
-        and alone in (None, bool(job.alone))
-    ]
-    return sorted(ready, key=lambda job: (job.lane != Lane.MANUAL, job.rank, job.available_at, job.id))
 
 
 def _check_outputs(world: World, queue_id: int, outputs: dict[str, str]) -> None:
@@ -213,9 +244,10 @@ async def release(world: World) -> Afterwards:
                 ack.accepted == (old is not None and old.fence == attempt.lease.fence), "{} for {}", ack, old
             )
             if ack.accepted:
-                ensure(
-                    row and old and row.attempts == old.attempts - 1 and row.available_at == now, "{}", row
-                )
+                assert row and old
+                available_at = max(now, old.scheduled_for or now)
+                given_back = (row.attempts, row.available_at) == (old.attempts - 1, available_at)
+                ensure(given_back, "{} was given back: {}", old, row)
 
     return afterwards
 

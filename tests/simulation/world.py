@@ -11,22 +11,33 @@ the same trace. The operations are in operations.py, what must hold in invariant
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 
-from holdfast.core.errors import StoreUnavailable
-from holdfast.core.model import Completed, Leased, LeaseRef, Outcome, Report
+from holdfast.core.errors import RetryRefused, StoreUnavailable
+from holdfast.core.model import Completed, ExecutionStatus, Leased, LeaseRef, Outcome, Report
 from holdfast.engine import Engine, Submission
+from holdfast.engine.manual_retry import RetryRequest
 from holdfast.playbook.definition import Definition
 from simulation.history import Violation
 from simulation.invariants import Invariants
-from simulation.pipelines import HANDLERS, PAYLOAD_BYTES_MAX, PIPELINES, RELAY_SHORTENED, random_outcome
+from simulation.pipelines import (
+    GATED,
+    HANDLERS,
+    PAYLOAD_BYTES_MAX,
+    PIPELINES,
+    RELAY_SHORTENED,
+    random_outcome,
+)
 from simulation.stores import Clock, Fault, SimulatedStore
 
 START = 1_000_000.0
 STEPS_MIN, STEPS_MAX = 25, 50
 DRAIN_ROUNDS_MAX = 400
+DRAIN_SECONDS_TOGETHER = 60.0
 LEASE_SECONDS_MAX = 60.0
 PAST_ATTEMPTS_MAX = 40
 
@@ -53,6 +64,17 @@ class Attempt:
 
     def __str__(self) -> str:
         return f"{self.lease.queue_id}:{self.lease.fence}"
+
+
+class Adding(NamedTuple):
+    """Items on their way to a batch; those with keys may be sent again."""
+
+    batch_id: int
+    items: list[Submission]
+
+    @property
+    def is_repeatable(self) -> bool:
+        return all(item.idempotency_key for item in self.items)
 
 
 class Process:
@@ -113,10 +135,19 @@ class World:
         self.alone_in_time = True
         self.steps = 0
         self.unanswered: list[Submission] = []
+        self.unanswered_adding: Adding | None = None
+        self.paths = self._some_paths()
         self._failing = self.random.choice((0.2, 0.5, 0.5, 0.8))
         self._troubled: Process | None = None
         self._numbers = 0
         self._transactions_seen = 0
+
+    def _some_paths(self) -> list[str]:
+        """A few pipelines a seed, so that there is much of each; in some seeds hardly any but batches."""
+        every = [definition.path for definition in PIPELINES]
+        if self.random.random() < 0.4:
+            return [self.random.choice(GATED), *self.random.sample(every, self.random.choice((0, 0, 1)))]
+        return self.random.sample(every, self.random.choice((2, 3, 4, len(every))))
 
     # what operations use
 
@@ -168,15 +199,22 @@ class World:
             await self._step(operations, weights)
         self.tell("— drain —")
         self._troubled = None
+        await self._let_everything_go()
+        await self._drain()
+        await self._try_again()
         await self._drain()
         await self.invariants.look_again(self.processes[0].store)
 
     async def _step(self, operations: Sequence[Operation], weights: Sequence[float]) -> None:
         self.steps += 1
         draw = self.random.random()
-        self._troubled = self._arm() if draw < 0.2 else None
+        self._troubled = self.random.choice(self.processes) if draw < 0.2 else None
+        if self._troubled is not None:
+            self.arm(self._troubled, calls_before=self.random.choice((0, 0, 0, 0, 1, 2)))
         if draw > 0.85:
             chosen = self.random.choices(operations, weights, k=self.random.randint(2, 4))
+            if self.random.random() < 0.3:  # a rush: all want the same
+                chosen = chosen[:1] * len(chosen)
             await self._together(chosen, abandon=draw > 0.97)
             afterwards = None
         else:
@@ -190,13 +228,10 @@ class World:
                 self.tell(f"{process} died and starts anew")
                 process.restart()
 
-    def _arm(self) -> Process:
-        process = self.random.choice(self.processes)
-        fault = self.random.choice(list(Fault))
-        calls_before, fatal = self.random.choice((0, 0, 0, 0, 1, 2)), self.random.random() < 0.3
+    def arm(self, process: Process, *, calls_before: int) -> None:
+        fault, fatal = self.random.choice(list(Fault)), self.random.random() < 0.3
         process.store.trouble.arm(fault, calls_before=calls_before, fatal=fatal)
         self.tell(f"{process} will lose its store {fault}, {calls_before} calls from now, fatal={fatal}")
-        return process
 
     async def _together(self, operations: Sequence[Operation], *, abandon: bool) -> None:
         self.tell(f"{len(operations)} at once{', then abandoned' if abandon else ''}:")
@@ -230,13 +265,44 @@ class World:
             self._transactions_seen = transactions
             await self.invariants.look(self.processes[0].store)
 
+    async def _let_everything_go(self) -> None:
+        """Nothing stays paused and no batch open; now and then the limits stay."""
+        engine, sight = self.some_process().engine, self.invariants.sight
+        for kind, name in sorted(sight.pauses):
+            await engine.controls.resume(kind, name)
+        unlimited = self.random.random() < 0.8
+        for limit in sight.limits.values():
+            if unlimited or not limit.bulk_max:
+                await engine.controls.remove_limit(limit.name)
+                self.invariants.steered.add(limit.name)
+        self.invariants.steered.add("pauses")
+        for batch in sight.batches.values():
+            if batch.closed_at is None:
+                await engine.batches.close(batch.id)
+        await self._look()
+
+    async def _try_again(self) -> None:
+        """People retry what has failed, each from a stage of their choice; all gates are open by now."""
+        for line in self.invariants.executions.values():
+            error = line.stored_error
+            if line.status == ExecutionStatus.FAILED and error is not None and self.random.random() < 0.5:
+                names = [step.name for step in self.definitions[line.definition_id].steps]
+                stage = self.random.choice(names[: names.index(error.stage) + 1])
+                self.tell(f"somebody retries {line.id} from {stage}")
+                request = RetryRequest(from_stage=stage, force=True)
+                with contextlib.suppress(RetryRefused):
+                    await self.some_process().engine.retry(line.id, request)
+        await self._look()
+
     async def _drain(self) -> None:
         """Healthy workers finish whatever there is: in the end nothing may be left."""
         for _ in range(DRAIN_ROUNDS_MAX):
             if not self.invariants.running:
                 return
-            engine = self.some_process().engine
-            await engine.sweep()
+            process = self.some_process()
+            await process.engine.sweep()
+            await self._attend(process)
+            engine = process.engine
             answer = await engine.lease("healthy", HANDLERS, 50)
             if answer.alone_ready:
                 answer = await engine.lease("healthy", HANDLERS, 1, alone=True)
@@ -244,9 +310,25 @@ class World:
                 self.invariants.leased(answer.jobs, self.clock.now)
                 await self._complete(engine, answer.jobs)
             await self._look()
-            if not answer.jobs and self.invariants.running:
+            if not answer.jobs and self.invariants.running and not self._is_attention_asked:
                 self._wait_for(answer.next_due)
         raise Violation(f"{len(self.invariants.running)} executions are stuck: {self.invariants.running}")
+
+    @property
+    def _is_attention_asked(self) -> bool:
+        return any(batch.attention for batch in self.invariants.batches.values())
+
+    async def _attend(self, process: Process) -> None:
+        """Whoever opens a gate may die in the middle of it even now; another one goes on later."""
+        if self._is_attention_asked and self.random.random() < 0.3:
+            self.arm(process, calls_before=self.random.randrange(4))
+        try:
+            await process.engine.batches.attend_all()
+        except StoreUnavailable:
+            await self._look()
+            self.clock.now += 1.0
+        if process.store.trouble.disarm():
+            process.restart()
 
     async def _complete(self, engine: Engine, jobs: Sequence[Leased]) -> None:
         attempts = [Attempt("healthy", job, Completed(f'{{"outcome":{self.number()}}}')) for job in jobs]
@@ -262,4 +344,8 @@ class World:
         moments = [*leases, *([] if next_due is None else [next_due])]
         if not moments:
             raise Violation("executions run, and nothing is leased or due")
-        self.clock.now = max(self.clock.now, min(moments)) + 0.001
+        # What is due soon after it goes with it, which saves rounds.
+        soon = max(self.clock.now, min(moments)) + DRAIN_SECONDS_TOGETHER
+        moments += [job.available_at for job in self.invariants.jobs.values() if job.is_waiting]
+        until = max(moment for moment in moments if moment <= soon)
+        self.clock.now = max(self.clock.now, until) + 0.001

@@ -50,6 +50,17 @@ FINE: dict[str, dict[str, Any]] = {
         "available_at": 0,
         "created_at": 0,
     },
+    "batches": {
+        "path": "p",
+        "definition_id": 1,
+        "lane": "bulk",
+        "mode": "bulk",
+        "gated": True,
+        "gates": "{}",
+        "created_at": 0,
+    },
+    "limits": {"name": "portal", "max_concurrency": 5, "set_by": "ann", "set_at": 0},
+    "pauses": {"kind": "lane", "name": "bulk", "paused_by": "ann", "reason": "", "paused_at": 0},
 }
 
 LEASED = {"status": "leased", "attempts": 1, "leases": 1, "fence": "f", "lease_until": 1}
@@ -60,6 +71,7 @@ CANCELLED = {"status": "cancelled", "finished_at": 1}
 
 LANES = "lane IN ('manual', 'bulk')"
 REASONS = "dead_reason IN ('exhausted', 'permanent', 'stopped', 'not_retryable', 'unknown_limit', 'poisoned')"
+RESERVE = "manual_reserve BETWEEN 0 AND max_concurrency"
 
 CASES = [
     Case("definitions", "version >= 1", {"version": 0}),
@@ -120,17 +132,40 @@ CASES = [
     Case("jobs", "(status = 'done') = (output IS NOT NULL)", {**DONE, "output": None}),
     Case("jobs", "(status = 'done') = (output IS NOT NULL)", {**CANCELLED, "output": "1"}),
     Case("jobs", "held_by IS NULL OR status IN ('queued', 'retry')", {**LEASED, "held_by": "wave"}),
+    Case("limits", "max_concurrency >= 1", {"max_concurrency": 0}),
+    Case("limits", RESERVE, {"manual_reserve": 6}),
+    Case("limits", RESERVE, {"manual_reserve": -1}),
+    Case("pauses", "kind IN ('step', 'playbook', 'lane', 'limit')", {"kind": "worker"}),
+    Case("jobs", "limited IN (0, 1)", {"limited": 2}),
+    Case(
+        "jobs",
+        "scheduled_for IS NULL OR available_at >= scheduled_for",
+        {"available_at": 5, "scheduled_for": 6},
+    ),
+    Case("batches", "lane IN ('manual', 'bulk')", {"lane": "auto"}),
+    Case("batches", "mode IN ('manual', 'bulk', 'auto')", {"mode": "fast"}),
+    Case("batches", "items >= 0", {"items": -1}),
+    Case("batches", "gated IN (0, 1)", {"gated": 2}),
+    Case("batches", "attention IN (0, 1)", {"attention": 2}),
+    Case("batches", "cancelled_at IS NULL OR closed_at IS NOT NULL", {"cancelled_at": 1}),
 ]
 # PostgreSQL has a type for these.
-BOOLEANS = {("claim_groups", "alone IN (0, 1)"), ("jobs", "leased_alone IN (0, 1)")}
+BOOLEANS = {
+    ("claim_groups", "alone IN (0, 1)"),
+    ("jobs", "leased_alone IN (0, 1)"),
+    ("jobs", "limited IN (0, 1)"),
+    ("batches", "gated IN (0, 1)"),
+    ("batches", "attention IN (0, 1)"),
+}
 
 
 def checks_of(dialect: str) -> set[tuple[str, str]]:
     """Table and text of every CHECK in the migrations."""
     found = set()
     for migration in load_migrations(dialect):
-        for statement in migration.sql.split("CREATE TABLE ")[1:]:
-            table = statement.split()[0].removeprefix("holdfast.")
+        for statement in re.split(r"(?:CREATE|ALTER) TABLE ", migration.sql)[1:]:
+            # One that replaces another, because SQLite cannot change a table's constraints, has its name.
+            table = statement.split()[0].removeprefix("holdfast.").removesuffix("_with_steps")
             for start in re.finditer(r"CHECK \(", statement):
                 depth, end = 1, start.end()
                 while depth:
@@ -186,6 +221,8 @@ LEGAL: list[tuple[str, dict[str, Any]]] = [
     ("jobs", DEAD),
     ("jobs", {**DEAD, "dead_reason": "exhausted", "attempts": 3, "leases": 4}),
     ("jobs", CANCELLED),
+    ("limits", {"name": "all of it", "manual_reserve": 5}),
+    ("pauses", {"kind": "step", "name": "reports/download"}),
 ]
 
 

@@ -10,7 +10,9 @@ import apsw
 import pytest
 
 from holdfast.core import transitions
-from holdfast.core.model import WorkerRow
+from holdfast.core.limits import FLEET_LIMIT, Limit
+from holdfast.core.model import Lane, Mode, WorkerRow
+from holdfast.core.pauses import PauseKind
 from holdfast.store import Store, exchange
 from holdfast.store.interface import (
     Beat,
@@ -20,9 +22,10 @@ from holdfast.store.interface import (
     FailureFilter,
     JobFilter,
     Locked,
+    NewBatch,
     NewJob,
 )
-from holdfast.store.queries import listing, load_queries
+from holdfast.store.queries import listing, load_queries, numbered
 from holdfast.store.sqlite import SqliteStore
 from running import run
 from store_scenario import (
@@ -55,10 +58,18 @@ SELECT {first} + i, 'first', 1, 3, 1, {available_at}, 0 FROM n
 """
 
 
+FILL_EXECUTIONS = """
+INSERT INTO executions (path, definition_id, lane, mode, workload, created_at)
+WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows})
+SELECT 'mail', 1, 'bulk', 'bulk', 'null', 0 FROM n
+"""
+
+
 async def fill(url: str, store: Store) -> None:
     """One group with few ready jobs, and with many that are not ready yet before them in the table."""
     await submit(store, new(available_at=NOW + 1_000))
-    await raw(url, FILL.format(rows=FUTURE_ROWS, first=100, available_at=f"{NOW + 1_000} + i"))
+    await raw(url, FILL_EXECUTIONS.format(rows=FUTURE_ROWS))
+    await raw(url, FILL.format(rows=FUTURE_ROWS, first=1_000_000, available_at=f"{NOW + 1_000} + i"))
     await submit(store, *[new(available_at=NOW - 1) for _ in range(READY_ROWS)])
 
 
@@ -66,6 +77,28 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield plan
     for inner in plan.get("Plans", ()):
         yield from nodes(inner)
+
+
+# All that the queries of the claim are asked with.
+ASKED: dict[str, Any] = {
+    "now": NOW, "aged_until": NOW - 60, "handlers": ["send"], "lanes": ["manual", "bulk"], "alone": False,
+    "share_limits": ["", "", "portal", "portal"], "share_lanes": ["manual", "bulk", "manual", "bulk"],
+    "share_bounds": [10, 10, 10, 10], "limit": 10, "limits": ["portal", FLEET_LIMIT], "token": "t",
+    "lease_until": NOW + 60, "worker": "w", "worker_json": '"w"',
+    "groups": [1], "jobs": [10], "are_limited": [True],
+}  # fmt: skip
+CLAIMING = {
+    "claim", "lock_limits", "limits_over_alone", "leased_under_limits", "ready_under_limits",
+    "lease_under_limits", "alone_ready", "next_due",
+}  # fmt: skip
+
+
+async def explained_claiming(url: str, query: str, **changes: Any) -> list[dict[str, Any]]:
+    sql, names = numbered(load_queries("postgresql")[query])
+    connection = await raw_connection(url)
+    found = await explained(connection, sql, *({**ASKED, **changes}[name] for name in names))
+    await connection.close()
+    return found
 
 
 async def explained(connection: Any, sql: str, *bindings: Any) -> list[dict[str, Any]]:
@@ -95,17 +128,14 @@ def test_the_claim_on_postgresql_walks_only_ready_rows_of_the_claim_index(
             await fill(postgres_url, store)
             if analyzed:
                 await raw(postgres_url, "ANALYZE")
-            connection = await raw_connection(postgres_url)
-            bindings = (NOW, 10, ["send"], ["manual", "bulk"], False, "t", NOW + 60, "w", '"w"')
-            found = await explained(connection, load_queries("postgresql")["claim"], *bindings)
-            await connection.close()
+            found = await explained_claiming(postgres_url, "claim")
             scans = [node for node in found if "Scan" in node["Node Type"]]
             heads = [node for node in scans if node.get("Index Name") == "jobs_claim"]
             assert len(heads) == 2
             assert all("available_at <=" in node["Index Cond"] for node in heads)
             assert "jobs_pkey" in {node.get("Index Name") for node in scans}
             assert not [node for node in scans if node["Node Type"] == "Seq Scan" and _is_of_jobs(node)]
-            assert max(map(rows_touched, scans)) <= READY_ROWS + 1, "all executions are one more"
+            assert max(map(rows_touched, scans)) <= READY_ROWS
 
     run(main())
 
@@ -133,6 +163,33 @@ def test_the_claim_on_sqlite_walks_only_ready_rows_of_the_claim_index(sqlite_url
     assert max(steps) < READY_ROWS * 50
 
 
+@pytest.mark.parametrize("analyzed", [True, False])
+def test_a_chunk_of_a_barrier_on_postgresql_reads_no_more_of_its_batch(
+    postgres_url: str, analyzed: bool
+) -> None:
+    items, chunk = 5_000, 20
+
+    async def main() -> None:
+        async with opened(postgres_url) as store:
+            await submit(store, new())
+            await raw(postgres_url, FILL_EXECUTIONS.format(rows=items))
+            await raw(postgres_url, "UPDATE executions SET batch_id = 1")
+            await raw(
+                postgres_url,
+                "INSERT INTO jobs (execution_id, step, round, max_attempts, claim_group, available_at,"
+                " held_by, created_at) SELECT id, 'second', 1, 3, 1, 0, 'barrier', 0 FROM executions",
+            )
+            if analyzed:
+                await raw(postgres_url, "ANALYZE")
+            connection = await raw_connection(postgres_url)
+            sql = load_queries("postgresql")["held_jobs"]
+            found = await explained(connection, sql, 1, "second", "barrier", items // 2, chunk)
+            await connection.close()
+            assert max(map(rows_touched, found)) <= chunk
+
+    run(main())
+
+
 def test_next_due_looks_at_the_head_of_each_group_only(store_url: str) -> None:
     async def main() -> None:
         async with opened(store_url) as store:
@@ -140,18 +197,106 @@ def test_next_due_looks_at_the_head_of_each_group_only(store_url: str) -> None:
             if isinstance(store, SqliteStore):
                 sql = load_queries("sqlite")["next_due"]
                 database = apsw.Connection(str(store.path))
-                bindings = ('["send"]', '["bulk"]')
+                bindings = {"handlers": '["send"]', "lanes": '["bulk"]', "now": NOW}
                 plan = [row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {sql}", bindings)]
                 database.close()
-                assert plan[-1] == "SEARCH j USING INDEX jobs_claim (claim_group=?)", "in its order: no sort"
+                found = [line for line in plan if "jobs_claim" in line]
+                assert "SEARCH j USING INDEX jobs_claim (claim_group=? AND available_at>?)" in found
+                assert not [line for line in plan if "TEMP B-TREE" in line], "in its order: no sort"
                 return
-            connection = await raw_connection(store_url)
-            found = await explained(connection, load_queries("postgresql")["next_due"], ["send"], ["bulk"])
-            await connection.close()
+            found = await explained_claiming(store_url, "next_due", lanes=["bulk"])
             (scan,) = filter(_is_of_jobs, found)
             assert scan["Index Name"] == "jobs_claim" and rows_touched(scan) == 1
 
     run(main())
+
+
+LEASE_SOME = """
+UPDATE jobs
+SET status = 'leased', attempts = 1, leases = 1, fence = '1-t', lease_until = 0, limited = {limited}
+WHERE id > {after}
+"""
+
+
+@pytest.mark.parametrize("analyzed", [True, False])
+@pytest.mark.parametrize("query", sorted(CLAIMING))
+def test_no_query_of_the_claim_on_postgresql_walks_the_jobs_that_are_not_ready(
+    postgres_url: str, query: str, analyzed: bool
+) -> None:
+    async def main() -> None:
+        async with opened(postgres_url) as store:
+            await fill(postgres_url, store)
+            await submit(store, *[new(group=GROUP._replace(limit="portal", alone=i > 4)) for i in range(10)])
+            await store.set_limit(Limit("portal", 50), "ann", NOW)
+            await store.set_limit(Limit(FLEET_LIMIT, 50), "ann", NOW)
+            await raw(postgres_url, LEASE_SOME.format(limited="true", after=FUTURE_ROWS + READY_ROWS + 6))
+            if analyzed:
+                await raw(postgres_url, "ANALYZE")
+            scans = [
+                node
+                for node in await explained_claiming(postgres_url, query)
+                if _is_of_jobs(node) and "Scan" in node["Node Type"]
+            ]
+            assert bool(scans) == (query not in ("lock_limits", "limits_over_alone"))
+            assert not [node for node in scans if node["Node Type"] == "Seq Scan"]
+            assert max(map(rows_touched, scans), default=0) <= READY_ROWS
+
+    run(main())
+
+
+def test_the_claim_on_postgresql_is_planned_once_however_many_jobs_are_not_ready(postgres_url: str) -> None:
+    async def main() -> None:
+        async with opened(postgres_url) as store:
+            await fill(postgres_url, store)
+            await raw(postgres_url, "ANALYZE")
+            for name in (None, FLEET_LIMIT):
+                if name:
+                    await store.set_limit(Limit(name, 1_000), "ann", NOW)
+                for _ in range(10):
+                    assert await claim(store, limit=1)
+                    await store.next_due(request(), NOW)
+                    await store.alone_ready(request(), NOW)
+            plans = await store._fetch(  # type: ignore[attr-defined]
+                "SELECT statement, custom_plans FROM pg_prepared_statements WHERE generic_plans > 0"
+            )
+            often = dict(plans)
+            for query in CLAIMING - {"limits_over_alone"}:
+                sql, _ = numbered(load_queries("postgresql")[query])
+                # PostgreSQL tries five times what it would gain by planning for the values.
+                assert often.get(sql) == 5, query
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "query", ["ready_groups", "leased_under_limits", "limits_over", "claimed", "next_due"]
+)
+def test_no_query_of_the_claim_on_sqlite_walks_the_jobs_that_are_not_ready(
+    sqlite_url: str, query: str
+) -> None:
+    steps: list[int] = []
+
+    async def main() -> None:
+        async with opened(sqlite_url) as store:
+            await fill(sqlite_url, store)
+            await submit(store, *[new(group=GROUP._replace(limit="portal")) for _ in range(10)])
+            await store.set_limit(Limit(FLEET_LIMIT, 50), "ann", NOW)
+            await raw(sqlite_url, LEASE_SOME.format(limited=1, after=FUTURE_ROWS + READY_ROWS + 1))
+            database = apsw.Connection(sqlite_url.removeprefix("sqlite:///"))
+            asked = {
+                "handlers": '["send"]', "lanes": '["bulk"]', "alone": False, "now": NOW, "ids": "[1,2,3]",
+                "limits": f'["portal", "{FLEET_LIMIT}"]',
+            }  # fmt: skip
+            bindings: Any = ('["portal"]',) if query == "limits_over" else asked
+            database.trace_v2(
+                apsw.SQLITE_TRACE_PROFILE,
+                lambda done: steps.append(done["stmt_status"]["SQLITE_STMTSTATUS_VM_STEP"]),
+            )
+            assert database.execute(load_queries("sqlite")[query], bindings).fetchall()
+            database.close()
+
+    run(main())
+    assert max(steps) < READY_ROWS * 50
 
 
 @pytest.mark.parametrize("size", [1, 100])
@@ -246,6 +391,33 @@ async def use_every_verb(store: Store) -> None:
     await store.execution_counts()
     await store.failures(FailureFilter(), 0, 1)
     await store.failure_groups(FailureFilter(), 1)
+    await store.set_limit(Limit("portal", 5), "ann", NOW)
+    await store.limits()
+    await store.remove_limit("portal")
+    for _ in range(2):
+        await store.pause(PauseKind.LANE, "bulk", "ann", "", NOW)
+    await store.resume(PauseKind.LANE, "bulk")
+    await store.pauses()
+    for _ in range(2):
+        batch, _created = await store.create_batch(
+            NewBatch("mail", 1, Lane.BULK, Mode.BULK, "june", True, "{}"), NOW
+        )
+    await store.add_to_batch(batch.id, [new(batch_id=batch.id)], lambda batch, _: batch, NOW)
+    await store.amend_batch(batch.id, lambda batch, _: batch, NOW, count_jobs=True)
+    await store.amend_jobs([5], lambda _: Changes(batches=[batch]), NOW, batches=lambda _: None)
+    await store.batches_to_attend(1)
+    await store.held_jobs(batch.id, "first", "barrier", 0, 1)
+    await store.completed_at(1, "first")
+    await store.batch(batch.id)
+    await store.batches(before=None, limit=1)
+    await store.batch_counts(batch.id)
+    await store.batch_paces(batch.id, NOW)
+    await store.batch_items(batch.id, status=None, after=0, limit=1)
+    await store.jobs_of([1])
+    await store.set_limit(Limit(FLEET_LIMIT, 50), "ann", NOW)
+    await store.insert([new(), new(group=GROUP._replace(alone=True))], NOW)
+    await store.alone_ready(request(), NOW)
+    await claim(store, limit=1)
     await store.prune(NOW + 1, 10)
 
 
@@ -281,7 +453,7 @@ def test_sqlite_lists_the_jobs_of_an_execution_by_an_index(sqlite_url: str) -> N
     run(main())
 
 
-@pytest.mark.parametrize("query", ["failures", "failure_groups", "open_work"])
+@pytest.mark.parametrize("query", ["failures", "failure_groups", "open_work", "limit_rows"])
 def test_sqlite_looks_at_what_is_open_or_failed_by_partial_indexes(sqlite_url: str, query: str) -> None:
     async def main() -> None:
         async with opened(sqlite_url) as store:

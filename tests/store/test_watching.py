@@ -213,6 +213,23 @@ def test_the_latest_definition_is_the_one_registered_last(store_url: str) -> Non
     run(main())
 
 
+OF_THE_FIRST_VERSION = (
+    "INSERT INTO definitions (path, version, hash, content, created_at)"
+    f" VALUES ('{PATH}', 1, 'h', '{{}}', {NOW}), ('{PATH}', 2, 'i', '[]', {NOW})",
+    "INSERT INTO claim_groups (handler, lane, rank, operation, limit_name, alone) VALUES"
+    " ('send', 'bulk', 5, '', '', false), ('a/b.c/d', 'bulk', 5, '', 'portal', false),"
+    " ('x/x', 'bulk', 5, '', '', true)",
+    "INSERT INTO executions"
+    " (path, definition_id, status, lane, mode, workload, error, created_at, finished_at)"
+    f" VALUES ('{PATH}', 1, 'failed', 'bulk', 'bulk', '{{}}', '{ERROR}', {NOW}, {NOW}),"
+    f" ('{PATH}', 1, 'running', 'bulk', 'bulk', '{{}}', NULL, {NOW}, NULL)",
+    "INSERT INTO jobs (execution_id, step, round, status, attempts, leases, max_attempts, claim_group,"
+    " available_at, dead_reason, created_at, finished_at) VALUES"
+    f" (1, 'first', 1, 'dead', 1, 1, 3, 1, {NOW}, 'permanent', {NOW}, {NOW}),"
+    f" (2, 'first', 1, 'queued', 0, 0, 3, 2, {NOW}, NULL, {NOW}, NULL)",
+)
+
+
 def test_a_database_of_the_first_version_is_migrated_with_what_is_in_it(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,21 +240,22 @@ def test_a_database_of_the_first_version_is_migrated_with_what_is_in_it(
     async def main() -> None:
         with monkeypatch.context() as patch:
             patch.setattr(f"{module}.load_migrations", lambda _: load_migrations(dialect)[:1])
-            async with opened(store_url) as store:
-                await raw(
-                    store_url,
-                    "INSERT INTO definitions (path, version, hash, content, created_at)"
-                    f" VALUES ('{PATH}', 1, 'h', '{{}}', {NOW}), ('{PATH}', 2, 'i', '[]', {NOW})",
-                )
-                await store.insert([new(), new()], NOW)
-                failed = await fail(store, "timeout", "permanent")
+            async with opened(store_url):
+                for statement in OF_THE_FIRST_VERSION:
+                    await raw(store_url, statement)
         assert await raw(store_url, f"SELECT version FROM {versions}") == [(1,)]
         async with opened(store_url) as store:
             assert await store.execution_counts() == {
                 ExecutionStatus.RUNNING: 1,
                 ExecutionStatus.FAILED: 1,
             }
-            assert [row.execution_id for row in await store.failures(FailureFilter(), 0, 10)] == [failed]
+            assert [row.execution_id for row in await store.failures(FailureFilter(), 0, 10)] == [1]
+            groups = await raw(store_url, "SELECT handler, path, step FROM claim_groups ORDER BY id")
+            assert groups == [("send", "", ""), ("a/b.c/d", "a/b.c", "d"), ("x/x", "x", "x")]
+            limited = await raw(store_url, "SELECT claim_group FROM jobs WHERE limited ORDER BY id")
+            assert limited == [(2,)]
+            [taken] = await claim(store, handlers=("a/b.c/d",))
+            assert taken.execution_id == 2
             [definition] = await store.latest_definitions(PATH, 1)
             assert (definition.version, definition.content) == (2, "[]")
             await store.save_definition(PATH, "{}", "h", NOW + 1)

@@ -308,7 +308,11 @@ def test_a_step_that_kills_its_process_is_poisoned_and_its_neighbours_complete(s
     run(scenario(), 180)
 
 
-def test_a_suspect_with_a_process_of_its_own_runs_beside_other_work(sqlite_url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("lane", "slots"), [("bulk", 3), ("manual", 2)])
+def test_a_suspect_with_a_process_of_its_own_runs_beside_other_work(
+    sqlite_url: str, tmp_path: Path, lane: str, slots: int
+) -> None:
+    """One of several slots is kept for manual work."""
     let_go, is_busy = threading.Event(), threading.Event()
 
     def busy(ctx: Context) -> None:
@@ -318,10 +322,11 @@ def test_a_suspect_with_a_process_of_its_own_runs_beside_other_work(sqlite_url: 
     hf = app(sqlite_url, busy, steps.crashes_once)
 
     async def scenario() -> None:
-        async with hf, hf.working(concurrency=2):
+        async with hf, hf.working(concurrency=slots):
             first = await hf.submit("busy")
             await eventually(is_busy.is_set)
-            view = await (await hf.submit("crashes_once", str(tmp_path / "crashed"))).wait(ENDS_SOON)
+            crashing = await hf.submit("crashes_once", str(tmp_path / "crashed"), lane=lane)
+            view = await crashing.wait(ENDS_SOON)
             assert view.outputs == {"crashes_once": 2}
             assert (await first.status()).status is ExecutionStatus.RUNNING
             let_go.set()

@@ -216,7 +216,7 @@ def test_an_abandoned_handler_that_swallows_its_cancellation_does_not_harm_the_n
 def test_handlers_that_block_the_loop_let_reports_through_between_them(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop.Worker, "_jobs_wanted", lambda self: 20 - len(self._prefetched))
+    monkeypatch.setattr(loop.Worker, "_jobs_ahead", lambda self, slots: 20)
     hf = Holdfast(sqlite_url)
     seen: list[int] = []
 

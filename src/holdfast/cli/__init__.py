@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from holdfast import __version__
+from holdfast.cli.batch import batch
 from holdfast.cli.bench import bench
 from holdfast.cli.cancel import cancel
 from holdfast.cli.dead import dead
@@ -24,9 +25,11 @@ from holdfast.cli.demo import demo
 from holdfast.cli.doctor import doctor
 from holdfast.cli.events import events
 from holdfast.cli.executions import executions
+from holdfast.cli.limits import limits
 from holdfast.cli.migrate import migrate
 from holdfast.cli.options import EXIT_DATABASE, EXIT_REFUSED
 from holdfast.cli.output import shown
+from holdfast.cli.pause import pause, resume
 from holdfast.cli.queue import queue
 from holdfast.cli.redrive import redrive
 from holdfast.cli.retry import retry
@@ -40,7 +43,8 @@ EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
 FAMILIES = {
-    "Work": ("submit", "retry", "cancel", "redrive"),
+    "Work": ("submit", "batch", "retry", "cancel", "redrive"),
+    "Steer": ("limits", "pause", "resume"),
     "Look": ("status", "executions", "events", "queue", "dead"),
     "Run": ("worker", "migrate", "doctor"),
     "Try": ("demo", "bench"),
@@ -92,7 +96,8 @@ def commands() -> None:
 
 
 for _command in (
-    *(submit, retry, cancel, redrive),
+    *(submit, batch, retry, cancel, redrive),
+    *(limits, pause, resume),
     *(status, executions, events, queue, dead),
     *(worker, migrate, doctor, demo, bench),
 ):

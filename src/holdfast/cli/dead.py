@@ -29,6 +29,7 @@ def failure_options(command: Command) -> Command:
         click.option("--error-type", metavar="TYPE", help="Only this type of error, such as timeout."),
         click.option("--step", metavar="STAGE", help="Only what failed at this stage."),
         click.option("--path", metavar="PIPELINE", help="Only of this pipeline."),
+        click.option("--batch", "batch_id", type=int, metavar="BATCH", help="Only items of this batch."),
     ):
         command = option(command)
     return command
@@ -44,6 +45,7 @@ def failure_options(command: Command) -> Command:
 @database_option
 @json_option
 def dead(
+    batch_id: int | None,
     path: str | None,
     step: str | None,
     error_type: str | None,
@@ -60,7 +62,13 @@ def dead(
 
     if cursor is not None and not is_list:
         raise click.UsageError("--cursor goes with --list.")
-    filters = {"path": path, "step": step, "error_type": error_type, "dead_reason": dead_reason}
+    filters: dict[str, Any] = {
+        "path": path,
+        "step": step,
+        "error_type": error_type,
+        "dead_reason": dead_reason,
+        "batch_id": batch_id,
+    }
 
     async def look() -> tuple[Page, float]:
         from holdfast.engine import Page
@@ -75,11 +83,13 @@ def dead(
     if as_json:
         show_json({"items": [item._asdict() for item in page.items], "next": page.next})
     elif not page.items:
-        say("Nothing that failed matches." if any(filters.values()) else "Nothing has failed.", GOOD)
+        say(
+            "Nothing that failed matches." if set(filters.values()) != {None} else "Nothing has failed.", GOOD
+        )
     elif is_list:
         _show_list(page, now)
     else:
-        _show_groups(page.items, now)
+        _show_groups(page.items, now, "" if batch_id is None else f" --batch {batch_id}")
 
 
 def _show_list(page: Page, now: float) -> None:
@@ -104,7 +114,7 @@ def _show_list(page: Page, now: float) -> None:
         hint(f"More:  --cursor {page.next}")
 
 
-def _show_groups(groups: list[FailureGroup], now: float) -> None:
+def _show_groups(groups: list[FailureGroup], now: float, batch: str) -> None:
     from holdfast.cli.output import clipped, hint, table
 
     table(
@@ -125,9 +135,10 @@ def _show_groups(groups: list[FailureGroup], now: float) -> None:
     )
     first = groups[0]
     force = " --force" if first.category == "permanent" else ""
+    chosen = f"--path {first.path} --error-type {first.error_type}{batch}"
     hint(f"Look at one:         holdfast status {first.example}")
-    hint(f"One by one:          holdfast dead --list --path {first.path} --error-type {first.error_type}")
-    hint(f"Start a group again: holdfast redrive --path {first.path} --error-type {first.error_type}{force}")
+    hint(f"One by one:          holdfast dead --list {chosen}")
+    hint(f"Start a group again: holdfast redrive {chosen}{force}")
 
 
 def _between(group: FailureGroup, now: float) -> str:

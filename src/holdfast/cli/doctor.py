@@ -28,6 +28,7 @@ from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine
+    from holdfast.engine.overview import Overview
     from holdfast.store.inspection import Inspection
 
 OK, WARN, BAD = "ok", "warn", "bad"
@@ -37,6 +38,7 @@ CLOCK_LEAD_SECONDS_MAX = 1.0
 EXPIRED_SECONDS = 60.0
 EXPIRED_COUNTED_MAX = 1_000
 VANISHED_SHOWN_MAX = 10
+PAUSE_SECONDS_MAX = 86_400.0
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -56,7 +58,7 @@ class Finding(msgspec.Struct, frozen=True):
 @json_option
 def doctor(url: str, as_json: bool) -> None:
     """Check the database (reachable, writable, version, durable, schema, clock), the workers (living or
-    vanished), and the work (waiting for nobody, stuck, dead). Each finding says what to do.
+    vanished), and the work (waiting for nobody, paused for long, stuck, dead). Each finding says what to do.
 
     Changes nothing. Exit code 0 where nothing is bad, 1 otherwise; a warning is not bad.
     """
@@ -268,13 +270,15 @@ async def _about_the_work(engine: Engine) -> list[Finding]:
         add("waiting", BAD, told_waiting(item, overview.at), start_advice(item))
     if not overview.unoffered:
         ready = counted(overview.ready, "job is ready", "jobs are ready")
-        add(
-            "waiting",
-            OK,
-            f"{ready}, and workers offer what is needed." if overview.ready else "Nothing waits.",
-        )
+        if not overview.ready:
+            add("waiting", OK, "Nothing waits.")
+        elif overview.paused:
+            add("waiting", OK, f"{ready}, {overview.paused:,} of them paused; workers offer the others.")
+        else:
+            add("waiting", OK, f"{ready}, and workers offer what is needed.")
     if overview.alone:
         add("waiting", WARN, told_alone(overview.alone), ALONE_ADVICE)
+    findings += _about_the_controls(overview)
     if expired:
         more = " or more" if len(expired) == EXPIRED_COUNTED_MAX else ""
         add(
@@ -297,6 +301,37 @@ async def _about_the_work(engine: Engine) -> list[Finding]:
     else:
         add("dead", OK, "Nothing has failed, or all of it was retried.")
     return findings
+
+
+def _about_the_controls(overview: Overview) -> Iterator[Finding]:
+    """Pauses that may have been forgotten, and limits that limit nothing or everything."""
+    from holdfast.cli.pause import resume_command
+    from holdfast.cli.status import told_paused
+
+    for item in overview.pauses:
+        told = told_paused(item, overview.at)
+        if overview.at - item.pause.since > PAUSE_SECONDS_MAX:
+            forgotten = f"Where it was forgotten:  {resume_command(item.pause)}"
+            yield Finding("paused", WARN, f"For over a day: {told}", forgotten)
+        else:
+            yield Finding("paused", OK, told)
+    for limit in overview.limits:
+        most = limit.max_concurrency
+        if most is None:
+            yield Finding(
+                "limits",
+                WARN,
+                f"Nobody has set the limit {limit.name}, which is named by"
+                f" {_names(limit.steps, str) or 'jobs of an older version'}: nothing is limited.",
+                f"Set it:  holdfast limits set {limit.name} N",
+            )
+        elif limit.manual_reserve == most and limit.waiting["bulk"]:
+            yield Finding(
+                "limits",
+                WARN,
+                f"The limit {limit.name} keeps all of its {most} for manual work; bulk work waits for ever.",
+                f"Leave it some:  holdfast limits set {limit.name} {most} --manual-reserve 0",
+            )
 
 
 def _names(items: Iterable[object], name: Callable[..., str], shown_max: int = 5) -> str:

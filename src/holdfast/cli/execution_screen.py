@@ -28,6 +28,7 @@ from holdfast.cli.output import (
 )
 
 if TYPE_CHECKING:
+    from holdfast.core.model import ExecutionRow
     from holdfast.engine import Engine, ExecutionView
 
 POLL_SECONDS = 0.5
@@ -64,6 +65,7 @@ def as_record(view: ExecutionView) -> dict[str, Any]:
         "stage": view.stage,
         "outputs": view.outputs,
         "jobs": msgspec.to_builtins(view.jobs),
+        "skipped": view.skipped,
     }
 
 
@@ -86,7 +88,8 @@ def show_execution(view: ExecutionView, now: float) -> None:
             ("version", execution.version),
             ("lane", execution.lane.value),
             ("mode", execution.mode.value if execution.mode.value != execution.lane.value else None),
-            ("key", execution.idempotency_key),
+            ("batch", execution.batch_id),
+            ("key", _key_of(execution)),
             ("submitted", moment(execution.created_at, now)),
             ("ended", moment(execution.finished_at, now)),
             ("took" if execution.finished_at else "for", span(took)),
@@ -146,6 +149,8 @@ def _show_stages(view: ExecutionView, now: float) -> None:
             when = f"until {wall_time(job.lease_until or now)}"
             if job.progress is not None:
                 when = f"{job.progress:.0%}, {when}"
+        elif job.held_by is not None:
+            when = f"held by {job.held_by}"
         elif job.available_at > now:
             when = moment(job.available_at, now)
         else:
@@ -155,8 +160,18 @@ def _show_stages(view: ExecutionView, now: float) -> None:
         rows.append([job.round, *row] if rounds else row)
         superseded = job.round < view.execution.round and job.status == "dead"
         styles.append("dim" if superseded else STATUS_STYLES.get(job.status.value, ""))
+    for step, reason in view.skipped.items():
+        row = [step, "skipped", "", reason, ""]
+        rows.append([view.execution.round, *row] if rounds else row)
+        styles.append("dim")
     head = ("stage", "status", "attempts", "when", "worker")
     table(("round", *head) if rounds else head, rows, styles=styles)
+
+
+def _key_of(execution: ExecutionRow) -> str | None:
+    """As it was given; stored, the key of an item begins with its batch, in which alone it holds."""
+    key = execution.idempotency_key
+    return None if key is None else key.removeprefix(f"batch {execution.batch_id}: ")
 
 
 def tell_left_waiting(view: ExecutionView) -> None:

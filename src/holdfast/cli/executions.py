@@ -22,19 +22,32 @@ if TYPE_CHECKING:
     "--status", type=click.Choice(["running", "completed", "failed", "cancelled"]), help="Only these."
 )
 @click.option("--path", metavar="PIPELINE", help="Only of this pipeline.")
+@click.option("--batch", "batch_id", type=int, metavar="BATCH", help="Only items of this batch.")
 @click.option("--limit", type=int, default=20, show_default=True, help="Rows of a page.")
 @click.option("--cursor", metavar="TEXT", help="Go on after the page before: its `next`.")
 @database_option
 @json_option
 def executions(
-    status: str | None, path: str | None, limit: int, cursor: str | None, url: str, as_json: bool
+    status: str | None,
+    path: str | None,
+    batch_id: int | None,
+    limit: int,
+    cursor: str | None,
+    url: str,
+    as_json: bool,
 ) -> None:
     """List executions, newest first."""
     from holdfast.cli.output import hint, say, show_json
 
     async def look() -> tuple[Page, float]:
         async with opened(url) as engine:
-            page = await engine.executions(status=status, path=path, limit=limit, cursor=cursor)  # type: ignore[arg-type]
+            page = await engine.executions(
+                status=status,  # type: ignore[arg-type]
+                path=path,
+                batch_id=batch_id,
+                limit=limit,
+                cursor=cursor,
+            )
             return page, await engine.store.now()
 
     page, now = asyncio.run(look())
@@ -42,7 +55,8 @@ def executions(
         show_json(page)
         return
     if not page.items:
-        say("No executions." if status is path is None else "No executions match.")
+        is_all = (status, path, batch_id) == (None, None, None)
+        say("No executions." if is_all else "No executions match.")
         return
     _show(page.items, now)
     if page.next:

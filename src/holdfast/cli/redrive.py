@@ -34,6 +34,7 @@ SHOWN_MAX = 5
 @json_option
 def redrive(
     executions: tuple[int, ...],
+    batch_id: int | None,
     path: str | None,
     step: str | None,
     error_type: str | None,
@@ -52,11 +53,18 @@ def redrive(
     It is for operators: the cap and the cooldown of single retries do not hold, and what fails with a
     permanent error needs --force. It may be interrupted and begun again.
     """
-    given = {"path": path, "step": step, "error_type": error_type, "dead_reason": dead_reason}
+    given = {
+        "path": path,
+        "step": step,
+        "error_type": error_type,
+        "dead_reason": dead_reason,
+        "batch_id": batch_id,
+    }
     filters = {name: value for name, value in given.items() if value is not None}
     if sum([bool(executions), bool(filters), is_all]) != 1:
         raise click.UsageError(
-            "Say which: numbers of executions, or filters (--path, --step, --error-type, --reason), or --all."
+            "Say which: numbers of executions, or filters (--path, --batch, --step, --error-type, --reason),"
+            " or --all."
         )
     is_many = not executions
     ask = is_many and not dry_run and not yes

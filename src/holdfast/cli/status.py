@@ -12,7 +12,9 @@ from holdfast.cli.options import EXIT_FAILED, database_option, json_option, open
 
 if TYPE_CHECKING:
     from holdfast.core.model import WorkerRow
-    from holdfast.engine.overview import Overview, Waiting
+    from holdfast.core.pauses import Pause
+    from holdfast.engine.controls import LimitView
+    from holdfast.engine.overview import Overview, PausedWork, Waiting
 
 ALONE_ADVICE = 'More processes (--processes), or isolation="process" for the step, let them run sooner.'
 
@@ -86,6 +88,8 @@ def show_overview(overview: Overview) -> None:
     ready = f"{overview.ready:,} ready"
     if overview.oldest_ready_at is not None:
         ready += f", the oldest for {span(now - overview.oldest_ready_at)}"
+    if overview.paused:
+        ready += f"; {overview.paused:,} of them paused"
     fields(
         [
             ("executions", executions),
@@ -100,6 +104,7 @@ def show_overview(overview: Overview) -> None:
             ("open jobs", *lanes),
             [(state, *(f"{counts[lane]:,}" for lane in lanes)) for state, counts in overview.jobs.items()],
         )
+    _show_controls(overview)
     say()
     troubles = list(attention(overview))
     if not troubles:
@@ -112,6 +117,56 @@ def show_overview(overview: Overview) -> None:
     if len(troubles) > 1:
         say()
         say(f"{counted(len(troubles), 'thing')} in all; `holdfast doctor` checks the database as well.")
+
+
+def _show_controls(overview: Overview) -> None:
+    """What is kept from running by a person's wish: pauses, and limits that are full."""
+    from holdfast.cli.output import HEAD, WAITING, say
+    from holdfast.cli.pause import resume_command
+
+    if overview.pauses:
+        say()
+        say("Paused: nothing new begins there, what runs goes on", HEAD)
+    for item in overview.pauses:
+        say(f"  {told_paused(item, overview.at)}", WAITING)
+        say(f"    {resume_command(item.pause)}")
+    full = [line for limit in overview.limits for line in told_full(limit)]
+    if full:
+        say()
+        say("Limits that are full", HEAD)
+        for line in full:
+            say(f"  {line}")
+
+
+def told_paused(item: PausedWork, now: float) -> str:
+    from holdfast.cli.output import counted, sentence
+
+    waiting = f" {counted(item.jobs, 'job waits', 'jobs wait')} for it." if item.jobs else ""
+    return sentence(told_pause_of(item.pause, now)) + waiting
+
+
+def told_pause_of(pause: Pause, now: float) -> str:
+    from holdfast.cli.pause import told_pause
+
+    what = pause.what.removeprefix("the ")
+    return f"{what} {told_pause(pause, now)}"
+
+
+def told_full(limit: LimitView) -> list[str]:
+    """A line where work waits that would run but for this limit."""
+    from holdfast.core.describe import fullness
+    from holdfast.core.limits import Limit
+    from holdfast.core.model import Lane
+
+    waiting = {lane: limit.waiting[lane] for lane in Lane if limit.waiting[lane] and limit.is_full(lane)}
+    if not waiting or limit.max_concurrency is None or limit.pause is not None:
+        return []
+    lane = next(iter(waiting))
+    known = Limit(limit.name, limit.max_concurrency, limit.manual_reserve)
+    told = fullness(known, lane, limit.in_use[Lane.MANUAL], limit.in_use[Lane.BULK])
+    jobs = " and ".join(f"{count:,} {lane.value}" for lane, count in waiting.items())
+    wait = "waits" if sum(waiting.values()) == 1 else "wait"
+    return [f"{limit.name} is {told}: {jobs} {wait}."]
 
 
 def attention(overview: Overview) -> list[tuple[str, str]]:

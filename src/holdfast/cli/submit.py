@@ -95,7 +95,7 @@ async def _submit(
         [submitted] = await engine.submit([submission])
         if not as_json:
             tell_submitted(submitted.id, submission.path, created=submitted.created)
-            if not await _is_offered(engine, submission.path):
+            if not await is_offered(engine, submission.path):
                 hint("No living worker offers its first step: it waits until one is started.")
         if not is_waiting:
             if as_json:
@@ -114,7 +114,7 @@ async def _submit(
     return 0 if view.status == "completed" else EXIT_FAILED
 
 
-async def _is_offered(engine: Engine, path: str) -> bool:
+async def is_offered(engine: Engine, path: str) -> bool:
     """Whether a living worker offers the first step of this path's last version."""
     from holdfast.engine.overview import WORKERS_MAX
     from holdfast.playbook.definition import Definition

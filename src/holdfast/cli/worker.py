@@ -62,6 +62,12 @@ LOG_FORMAT = "%(asctime)s %(levelname)-7s %(process)d %(name)s: %(message)s"
     help="How long running handlers may go on after SIGTERM.",
 )
 @click.option(
+    "--ageing",
+    metavar="DURATION",
+    help="Bulk work that has been ready for so long takes its turn among the manual. Without it manual work"
+    " always comes first.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
@@ -76,6 +82,7 @@ def worker(
     lanes: tuple[str, ...],
     lease: str,
     grace: str,
+    ageing: str | None,
     log_level: str,
 ) -> None:
     """Work on what is queued, until SIGTERM or Ctrl-C.
@@ -94,6 +101,7 @@ def worker(
     logging.basicConfig(level=log_level.upper(), format=LOG_FORMAT, stream=sys.stderr)
     lease_seconds = checked_seconds(lease, "lease")
     grace_seconds = parse_duration(grace, field="grace")
+    ageing_seconds = None if ageing is None else checked_seconds(ageing, "ageing")
     given = os.environ.pop(LIFELINE_VARIABLE, None)
     lifeline = None if given is None else int(given)
     if processes > 1:
@@ -113,6 +121,7 @@ def worker(
         concurrency=concurrency,
         lease_seconds=lease_seconds,
         grace_seconds=grace_seconds,
+        ageing=ageing_seconds,
         lanes=lanes or ("manual", "bulk"),
         lifeline=lifeline,
     )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from holdfast.core.failures import StoredError
-from holdfast.core.model import ExecutionStatus, JobStatus
+from holdfast.core.limits import Limit
+from holdfast.core.model import ExecutionStatus, JobStatus, Lane
+from holdfast.core.pauses import Pause, PauseKind
 
 
 def describe(
@@ -14,8 +16,12 @@ def describe(
     attempts: int,
     max_attempts: int,
     error: StoredError | None,
+    hindrance: str = "",
+    waiting_for: str = "",
 ) -> str:
-    """`step` and what follows it tell of the current job, where there is one."""
+    """`step` and what follows it tell of the current job, where there is one; `hindrance` is what keeps it
+    waiting, in the words of `paused` or `full`; `waiting_for` the sentence about what it waits for in its
+    batch."""
     if status is ExecutionStatus.COMPLETED:
         return "Complete"
     if status is ExecutionStatus.CANCELLED:
@@ -24,12 +30,58 @@ def describe(
         assert error is not None
         return f"Failed at {error.stage}: {error.user_message}. {error.guidance}"
     if job_status is JobStatus.RETRY:
-        return retrying(attempts, max_attempts)
+        waiting = f"; {waiting_for[0].lower()}{waiting_for[1:]}" if waiting_for else ""
+        return retrying(attempts, max_attempts) + (hindrance or waiting)
     if job_status is JobStatus.LEASED:
         return f"Running {step}" + (f" (attempt {attempts}/{max_attempts})" if attempts > 1 else "")
-    return f"Waiting to run {step}"
+    return waiting_for if waiting_for and not hindrance else f"Waiting to run {step}{hindrance}"
 
 
 def retrying(attempts: int, max_attempts: int) -> str:
     """After n failed attempts the next retry is the n-th, of max_attempts - 1 there are."""
     return f"Retrying (attempt {attempts}/{max_attempts - 1})"
+
+
+def at_barrier(step: str, batch_id: int, unsettled: int, *, is_closed: bool) -> str:
+    """Of a job that is held until its batch has come so far."""
+    if unsettled:
+        why = f"{unsettled:,} {'item' if unsettled == 1 else 'items'} of batch {batch_id}"
+        why += f" {'is' if unsettled == 1 else 'are'} not settled"
+    else:
+        why = "it is about to open" if is_closed else f"batch {batch_id} is not closed"
+    return f"Waiting for the barrier before {step}: {why}"
+
+
+def in_wave(step: str, wave: str, at_work: int) -> str:
+    """Of a job that failed and is held until the others of its step have ended."""
+    jobs = f"{at_work:,} {'job is' if at_work == 1 else 'jobs are'} at work" if at_work else "it begins soon"
+    return f"Waiting for {wave} of {step}: {jobs}"
+
+
+def scheduled(step: str, when: str) -> str:
+    return f"Waiting to run {step}, which is scheduled for {when}"
+
+
+def paused(pause: Pause, since: str) -> str:
+    """Behind a sentence about a job that waits: who paused it, since when and why. What is paused is named
+    where it is more than the step the sentence is about."""
+    what = "" if pause.kind is PauseKind.STEP else f"{pause.what} is "
+    return f"; {what}{paused_by(pause, since)}"
+
+
+def paused_by(pause: Pause, since: str) -> str:
+    by = f" by {pause.by}" if pause.by else ""
+    reason = f": {pause.reason}" if pause.reason else ""
+    return f"paused{by} since {since}{reason}"
+
+
+def full(limit: Limit, lane: Lane, manual: int, bulk: int) -> str:
+    """Behind a sentence about a job that waits under a limit without room for its lane."""
+    return f": limit {limit.name} is {fullness(limit, lane, manual, bulk)}"
+
+
+def fullness(limit: Limit, lane: Lane, manual: int, bulk: int) -> str:
+    running = f"{manual + bulk} of {limit.max_concurrency}"
+    if manual + bulk >= limit.max_concurrency or lane is Lane.MANUAL:
+        return f"full ({running})"
+    return f"full for bulk work ({running}, {limit.reserve} kept for manual work)"

@@ -13,8 +13,10 @@
      ├ UnknownName             nothing is known by that name
      │  ├ UnknownPipeline
      │  ├ UnknownStep
-     │  └ UnknownExecution
+     │  ├ UnknownExecution
+     │  └ UnknownBatch
      ├ IdempotencyConflict     the same key was used with another workload
+     ├ BatchClosed             nothing can be added to it any more
      ├ StaleLease              the attempt belongs to another worker now
      ├ RetryRefused            a manual retry that the rules do not allow
      └ StoreError              the database
@@ -158,8 +160,16 @@ class UnknownExecution(UnknownName):
     code = "unknown_execution"
 
 
+class UnknownBatch(UnknownName):
+    code = "unknown_batch"
+
+
 class IdempotencyConflict(HoldfastError):
     code = "idempotency_conflict"
+
+
+class BatchClosed(HoldfastError):
+    code = "batch_closed"
 
 
 class StaleLease(HoldfastError):

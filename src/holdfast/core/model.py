@@ -68,6 +68,7 @@ class EventType(StrEnum):
     LEASE_LOST = "lease_lost"
     LEASE_RELEASED = "lease_released"
     BARRIER_OPENED = "barrier_opened"
+    WAVE_STARTED = "wave_started"
     MANUAL_RETRY = "manual_retry"
     EXECUTION_COMPLETED = "execution_completed"
     EXECUTION_FAILED = "execution_failed"
@@ -87,6 +88,8 @@ class ClaimGroup(NamedTuple):
     operation: str = ""
     limit: str = ""
     alone: bool = False
+    path: str = ""
+    step: str = ""
 
 
 class JobState(msgspec.Struct, frozen=True, array_like=True):
@@ -112,6 +115,8 @@ class JobState(msgspec.Struct, frozen=True, array_like=True):
     clear: str | None
     leased_alone: bool
     worker_id: str | None
+    held_by: str | None = None
+    scheduled_for: float | None = None
 
     @property
     def is_live(self) -> bool:
@@ -135,6 +140,7 @@ class ExecutionState(msgspec.Struct, frozen=True, array_like=True):
     retry_count: int
     deadline_seconds: float | None
     deadline_at: float | None
+    batch_id: int | None = None
 
 
 class Completed(msgspec.Struct, frozen=True):
@@ -244,6 +250,7 @@ class Leased(msgspec.Struct, frozen=True, kw_only=True):
     outputs: dict[str, str] = {}
     clear: tuple[str, ...] = ()
     alone: bool = False
+    limited: bool = False
 
 
 class LeaseResult(msgspec.Struct, frozen=True):
@@ -312,6 +319,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float
     finished_at: float | None
     output: Any = None
+    limit: str = ""
+    last_attempt_at: float | None = None
 
 
 class ExecutionRow(msgspec.Struct, frozen=True, kw_only=True):

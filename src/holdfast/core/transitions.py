@@ -136,9 +136,10 @@ def fail(
     now: float,
     draw: float,
     max_crashes: int = MAX_CRASHES_DEFAULT,
+    wave: str | None = None,
 ) -> tuple[JobState, Decision]:
     """Count the failure, decide, and move. A lost worker counts as a crash only while the job ran alone, the
-    death of its own process always: nobody else was in it."""
+    death of its own process always: nobody else was in it. A retry waits for its `wave`, where it has one."""
     is_unknown = verdict.classification.category is Category.UNKNOWN
     counted = msgspec.structs.replace(
         job,
@@ -150,18 +151,31 @@ def fail(
     decision = decide(counted, verdict, policy, now=now, draw=draw, max_crashes=max_crashes)
     if isinstance(decision, Die):
         return _settle(counted, JobStatus.DEAD, outcome_hash, dead_reason=decision.reason), decision
-    return _settle(counted, JobStatus.RETRY, outcome_hash, available_at=decision.available_at), decision
+    # After a jump of the clock the retry could come before the time that the job was scheduled for.
+    available_at = max(decision.available_at, job.scheduled_for or 0.0)
+    retried = _settle(counted, JobStatus.RETRY, outcome_hash, available_at=available_at, held_by=wave)
+    return retried, RetryLater(decision.delay, available_at)
 
 
 def release(job: JobState, *, now: float) -> JobState:
     """Give an attempt back unused: its number may be used again, its fence never."""
     attempts = job.attempts - 1
     to = JobStatus.RETRY if attempts else JobStatus.QUEUED
-    return _move(job, to, attempts=attempts, fence=None, lease_until=None, available_at=now)
+    available_at = max(now, job.scheduled_for or 0.0)
+    return _move(job, to, attempts=attempts, fence=None, lease_until=None, available_at=available_at)
 
 
 def cancel(job: JobState) -> JobState:
-    return _move(job, JobStatus.CANCELLED, fence=None, lease_until=None)
+    return _move(job, JobStatus.CANCELLED, fence=None, lease_until=None, held_by=None)
+
+
+def let_through(job: JobState, *, available_at: float, scheduled_for: float | None) -> JobState:
+    """What held the job holds it no longer; it stays queued or waiting for its retry."""
+    if job.held_by is None:
+        raise IllegalMove(f"job {job.id} is not held by anything")
+    return msgspec.structs.replace(
+        job, held_by=None, available_at=available_at, scheduled_for=scheduled_for or job.scheduled_for
+    )
 
 
 def _settle(job: JobState, to: JobStatus, outcome_hash: str, **changes: Any) -> JobState:

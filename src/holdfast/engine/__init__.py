@@ -30,6 +30,7 @@ from holdfast.core.model import (
     DeadReason,
     Event,
     EventType,
+    ExecutionRow,
     ExecutionState,
     ExecutionStatus,
     JobState,
@@ -43,20 +44,24 @@ from holdfast.core.model import (
 )
 from holdfast.core.payload import PAYLOAD_BYTES_MAX_DEFAULT, check_name, member
 from holdfast.core.retry import checked_seconds, parse_duration
+from holdfast.engine.batches import Batches, CancelPlan
 from holdfast.engine.checks import (
     check_event_id,
     check_execution_id,
+    check_id,
     check_request,
+    check_share,
     is_id,
     page_size,
     parse_cursor,
     unknown_execution,
 )
-from holdfast.engine.definitions import DefinitionMissing, Definitions
-from holdfast.engine.events import event
+from holdfast.engine.controls import Controls
+from holdfast.engine.definitions import Definitions
 from holdfast.engine.group_commit import GroupCommit
-from holdfast.engine.manual_retry import RetryRequest, retry_plan
+from holdfast.engine.manual_retry import ALREADY_COMPLETED, RetryRequest, retry_plan
 from holdfast.engine.overview import Overview, announce, overview
+from holdfast.engine.planning import Planning
 from holdfast.engine.prepare import Preparation
 from holdfast.engine.records import ExecutionView, Page, Submission, Submitted
 from holdfast.engine.redrive import Redrive, Redriven, failure_filter
@@ -65,7 +70,6 @@ from holdfast.engine.settle import (
     ReleasePlan,
     SettlePlan,
     deadline_plan,
-    end_execution,
 )
 from holdfast.engine.step_transaction import StepTransaction
 from holdfast.engine.submission import AT_INSERTION, new_execution, submit_on, submitted
@@ -90,6 +94,7 @@ LEASE_JOBS_MAX = 1_000
 SWEEP_JOBS = 500
 ALONE_ASKED_SECONDS = 1.0
 EXECUTION_JOBS_MAX = 100_000
+EXECUTION_EVENTS_MAX = 100_000
 
 
 def _jitter_draw() -> float:
@@ -109,10 +114,13 @@ class Engine:
         self.payload_bytes_max = payload_bytes_max
         self._new_token = new_token
         self._definitions = Definitions(store)
+        self.controls = Controls(store, self._definitions)
+        self._planning = Planning(store, self._definitions)
+        self.batches = Batches(store, self._definitions, self._planning, payload_bytes_max=payload_bytes_max)
         self._preparation = Preparation(
             store, self._definitions, payload_bytes_max=payload_bytes_max, draw=draw
         )
-        self._alone_asked_at = 0.0
+        self._alone_asked_at: dict[tuple[Lane, ...], float] = {}
         self._submits: GroupCommit[NewExecution, Inserted] = GroupCommit(self._insert)
         self._reports: GroupCommit[Prepared, Ack] = GroupCommit(self._settle)
 
@@ -179,12 +187,21 @@ class Engine:
         lease_seconds: float = LEASE_SECONDS_DEFAULT,
         lanes: Sequence[Lane] = (Lane.MANUAL, Lane.BULK),
         alone: bool = False,
+        bulk: int | None = None,
+        limited: int | None = None,
+        ageing_seconds: float | None = None,
     ) -> LeaseResult:
-        """Up to `limit` ready jobs this worker has handlers for, in the order of lanes and ranks."""
+        """Up to `limit` ready jobs this worker has handlers for, in the order of lanes and ranks: at most
+        `bulk` of them bulk, at most `limited` under a limit. Bulk jobs that have been ready for
+        `ageing_seconds` take their turn among the manual ones."""
         check_name(worker_id, what="worker id")
         if not 1 <= limit <= LEASE_JOBS_MAX:
             raise InvalidInput(f"A lease takes 1 to {LEASE_JOBS_MAX} jobs, not {limit}.")
         lease_seconds = checked_seconds(lease_seconds, "lease_seconds")
+        check_share(bulk, "bulk")
+        check_share(limited, "limited")
+        if ageing_seconds is not None:
+            ageing_seconds = checked_seconds(ageing_seconds, "ageing_seconds")
         request = ClaimRequest(
             worker_id=worker_id,
             handlers=tuple(handlers),
@@ -193,10 +210,14 @@ class Engine:
             token=self._new_token(),
             lanes=tuple(lanes),
             alone=alone,
+            bulk=bulk,
+            limited=limited,
+            ageing_seconds=ageing_seconds,
         )
         now = await self.store.now()
         claimed = await self.store.claim(request, now)
         try:
+            claimed = await self._put_back_early(claimed)
             alone_ready = not alone and await self._is_alone_ready(request, now, idle=not claimed)
             if claimed:
                 return LeaseResult(await self._leased(claimed), alone_ready)
@@ -207,12 +228,26 @@ class Engine:
                 await self.release([LeaseRef(row.id, row.fence) for row in claimed])
             raise
 
+    async def _put_back_early(self, claimed: list[Claimed]) -> list[Claimed]:
+        """What a clock that was ahead has let go before the time it is scheduled for goes back, its attempt
+        uncounted."""
+        scheduled = [row for row in claimed if row.scheduled_for is not None]
+        if not scheduled:
+            return claimed
+        now = await self.store.now()
+        early = [row for row in scheduled if (row.scheduled_for or 0.0) > now]
+        if not early:
+            return claimed
+        await self.release([LeaseRef(row.id, row.fence) for row in early])
+        ids = {row.id for row in early}
+        return [row for row in claimed if row.id not in ids]
+
     async def _is_alone_ready(self, request: ClaimRequest, now: float, *, idle: bool) -> bool:
         """Asked whenever there is nothing else, and now and then under load, so that such a job starves
         neither way."""
-        if not idle and abs(now - self._alone_asked_at) < ALONE_ASKED_SECONDS:
+        if not idle and abs(now - self._alone_asked_at.get(request.lanes, 0.0)) < ALONE_ASKED_SECONDS:
             return False
-        self._alone_asked_at = now
+        self._alone_asked_at[request.lanes] = now
         return await self.store.alone_ready(request, now)
 
     async def _leased(self, claimed: list[Claimed]) -> list[Leased]:
@@ -221,8 +256,13 @@ class Engine:
         for row in claimed:
             if (row.definition_id, row.step) not in steps:
                 definition = await self._definitions.load(row.definition_id)
-                timeout = definition.step(row.step).timeout_seconds
-                steps[row.definition_id, row.step] = (timeout, plan.steps_before(definition, row.step))
+                step = definition.step(row.step)
+                steps[row.definition_id, row.step] = (
+                    step.timeout_seconds,
+                    plan.steps_before(definition, row.step),
+                )
+                if not step.limit:
+                    self._planning.fleet_limited = row.limited
         outputs: dict[int, dict[str, str]] = {}
         executions = {row.execution_id for row in claimed if steps[row.definition_id, row.step][1]}
         if executions:
@@ -255,6 +295,7 @@ class Engine:
                     else _NO_OUTPUTS,
                     clear=tuple(msgspec.json.decode(row.clear)) if row.clear else (),
                     alone=row.leased_alone,
+                    limited=row.limited,
                 )
             )
         return leased
@@ -307,14 +348,10 @@ class Engine:
     async def _settle_together(self, items: list[Prepared], *, skip_locked: bool) -> list[Ack]:
         ids = sorted({item.queue_id for item in items})
         now = await self.store.now()
-        settle = SettlePlan(items, self._definitions, now)
-        while True:
-            try:
-                await self.store.amend_jobs(ids, settle, now, skip_locked=skip_locked)
-                break
-            except DefinitionMissing as missing:
-                await self._definitions.load(missing.definition_id)
-        if settle.makes_work:
+        book = self._planning.book(now)
+        settle = SettlePlan(items, self._definitions, book)
+        await self._planning.jobs(ids, settle, book, skip_locked=skip_locked)
+        if settle.makes_work or self._planning.fleet_limited:
             self.store.announce_work()
         else:
             self.store.announce_end()
@@ -333,7 +370,7 @@ class Engine:
 
     def transaction(self) -> StepTransaction:
         """For one attempt: its SQL and its completion commit together."""
-        return StepTransaction(self.store, self._preparation, self._definitions)
+        return StepTransaction(self.store, self._preparation, self._definitions, self._planning)
 
     # sweep, retention
 
@@ -355,11 +392,13 @@ class Engine:
             swept = sum(ack.accepted and not ack.repeated for ack in acks)
         overdue = await self.store.overdue(now, limit)
         if overdue:
+            book = self._planning.book(now)
 
             def fail_overdue(executions: list[ExecutionState], jobs: list[JobState]) -> Changes:
-                return deadline_plan(executions, jobs, now)
+                return deadline_plan(executions, jobs, self._definitions, book)
 
-            await self.store.amend_executions(overdue, fail_overdue, now)
+            await self._planning.executions(overdue, fail_overdue, book)
+            self.store.announce_work()  # it may have made a place under a limit
         return swept + len(overdue)
 
     async def prune(self, older_than_seconds: float, limit: int = 500) -> int:
@@ -372,25 +411,18 @@ class Engine:
     async def cancel(self, execution_id: int, *, by: str = "") -> bool:
         """Whether it was running and is cancelled now. Its worker is told at the next heartbeat."""
         check_request(execution_id, by)
-        found: list[ExecutionState] = []
-
-        def cancel(executions: list[ExecutionState], jobs: list[JobState]) -> Changes:
-            found[:] = executions
-            if not executions or executions[0].status is not ExecutionStatus.RUNNING:
-                return Changes()
-            ending = event(EventType.EXECUTION_CANCELLED, by=by)
-            return end_execution(executions[0], jobs, ExecutionStatus.CANCELLED, ending)
-
-        await self.store.amend_executions([execution_id], cancel, await self.store.now())
-        if not found:
+        book = self._planning.book(await self.store.now())
+        cancel = CancelPlan(book, by)
+        await self._planning.executions([execution_id], cancel, book)
+        if not cancel.found:
             raise unknown_execution(execution_id)
-        self.store.announce_end()
-        return found[0].status is ExecutionStatus.RUNNING
+        self.store.announce_work()  # it may have made a place under a limit
+        return bool(cancel.cancelled)
 
     async def retry(self, execution_id: int, request: RetryRequest) -> None:
         """Start a new round of a failed execution, or raise RetryRefused with the reason."""
         check_request(execution_id, request.by)
-        now = await self.store.now()
+        book = self._planning.book(await self.store.now())
         found: list[ExecutionState] = []
 
         def retry(executions: list[ExecutionState], jobs: list[JobState]) -> Changes:
@@ -398,14 +430,11 @@ class Engine:
             if not executions:
                 return Changes()
             definition = self._definitions[executions[0].definition_id]
-            return retry_plan(request, executions[0], jobs, definition, now)
+            changes = retry_plan(request, executions[0], jobs, definition, book)
+            changes.batches = book.changed()
+            return changes
 
-        while True:
-            try:
-                await self.store.amend_executions([execution_id], retry, now)
-                break
-            except DefinitionMissing as missing:
-                await self._definitions.load(missing.definition_id)
+        await self._planning.executions([execution_id], retry, book)
         if not found:
             raise unknown_execution(execution_id)
         self.store.announce_work()
@@ -421,7 +450,7 @@ class Engine:
     ) -> AsyncIterator[list[Redriven]]:
         """Start failed executions again at their failed stages: those named, or all that match the
         filters path, step, error_type, dead_reason. Answers come batch by batch, as they are stored."""
-        redrive = Redrive(self.store, self._definitions, force=force, by=by, dry_run=dry_run)
+        redrive = Redrive(self.store, self._definitions, self._planning, force=force, by=by, dry_run=dry_run)
         batches = redrive.matching(failure_filter(filters)) if ids is None else redrive.named(ids)
         async for answers in batches:
             yield answers
@@ -437,7 +466,7 @@ class Engine:
     # looking
 
     async def overview(self) -> Overview:
-        return await overview(self.store)
+        return await overview(self.store, self.controls)
 
     async def pipelines(self, limit: int = 1_000) -> list[DefinitionRow]:
         """Of every path that a program has registered, the version registered last."""
@@ -474,6 +503,8 @@ class Engine:
             attempts=current.attempts,
             max_attempts=current.max_attempts,
             error=execution.error,
+            hindrance=await self.controls.hindrance(current),
+            waiting_for=await self.batches.waited_for(current, execution.batch_id),
         )
         return ExecutionView(
             execution=execution,
@@ -481,7 +512,19 @@ class Engine:
             stage=current.step,
             jobs=tuple(jobs),
             outputs=outputs,
+            skipped=await self._skipped(execution),
         )
+
+    async def _skipped(self, execution: ExecutionRow) -> dict[str, str]:
+        if execution.status is not ExecutionStatus.FAILED:
+            return {}
+        skipped: dict[str, str] = {}
+        for told in await self.store.events(execution.id, None, EXECUTION_EVENTS_MAX):
+            if told.type is EventType.MANUAL_RETRY:
+                skipped = {}
+            elif told.type is EventType.STEP_SKIPPED and told.step is not None:
+                skipped[told.step] = told.data["reason"]
+        return {step: reason for step, reason in skipped.items() if reason != ALREADY_COMPLETED}
 
     async def events(self, execution_id: int, *, after: str | None = None, limit: int = 1_000) -> list[Event]:
         """Its history in its order, or what came after one event; empty where it is not known."""
@@ -497,6 +540,7 @@ class Engine:
         *,
         status: ExecutionStatus | None = None,
         path: str | None = None,
+        batch_id: int | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page:
@@ -504,9 +548,12 @@ class Engine:
         size = page_size(limit)
         if path is not None:
             check_name(path, what="path")
+        if batch_id is not None and not is_id(check_id(batch_id, "batch")):
+            return Page([])
         query = ExecutionFilter(
             status=None if status is None else member(ExecutionStatus, status, "status"),
             path=path,
+            batch_id=batch_id,
             before=parse_cursor(cursor),
             limit=size,
         )

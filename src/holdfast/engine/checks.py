@@ -34,11 +34,16 @@ def is_id(value: int) -> bool:
 
 
 def check_execution_id(value: object) -> None:
-    if not _is_whole(value):
+    check_id(value, "execution")
+
+
+def check_id(value: object, of: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidInput(
-            f"The id of an execution is a whole number, not {value!r}.",
+            f"The id of {'an' if of[0] in 'aeiou' else 'a'} {of} is a whole number, not {value!r}.",
             guidance="Use the `id` that submit gave.",
         )
+    return value
 
 
 def check_request(execution_id: int, by: str = "") -> None:
@@ -53,6 +58,12 @@ def page_size(limit: int) -> int:
     if not _is_whole(limit) or not 1 <= limit <= PAGE_ROWS_MAX:
         raise InvalidInput(f"A page has 1 to {PAGE_ROWS_MAX} rows, not {limit!r}.")
     return limit
+
+
+def check_share(value: object, of: str) -> None:
+    """Of a lease: how many of its jobs may be of a kind; None is no bound."""
+    if value is not None and not (_is_whole(value) and value >= 0):  # type: ignore[operator]
+        raise InvalidInput(f"{of} of a lease must be a whole number from 0, or None, not {value!r}.")
 
 
 def parse_cursor(cursor: str | None) -> int | None:

@@ -9,6 +9,7 @@ from holdfast.playbook.definition import Definition, content_hash
 from holdfast.store.interface import Store
 
 KNOWN_SHOWN_MAX = 50
+PATHS_MAX = 100_000
 
 
 class DefinitionMissing(Exception):
@@ -73,6 +74,15 @@ class Definitions:
             if known
             else "Define it with hf.pipeline(); once its program has run with this database, it is known.",
         )
+
+    async def all_latest(self) -> list[Definition]:
+        """Of every path that a program has registered, the version registered last."""
+        latest = []
+        for row in await self._store.latest_definitions(None, PATHS_MAX):
+            if row.id not in self._by_id:
+                self._by_id[row.id] = Definition.from_json(row.content)
+            latest.append(self._by_id[row.id])
+        return latest
 
     async def load(self, definition_id: int) -> Definition:
         if definition_id not in self._by_id:

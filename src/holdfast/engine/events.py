@@ -24,6 +24,11 @@ def pack(events: list[dict[str, Any]]) -> str:
     return msgspec.json.encode(events).decode()
 
 
+def appended(packed: str, further: dict[str, Any]) -> str:
+    """What was packed, with one event more."""
+    return f"{packed[:-1]},{msgspec.json.encode(further).decode()}]"
+
+
 def started(first_step: str) -> str:
     return f'[{{"type":"execution_started"}},{{"type":"step_started","step":"{first_step}"}}]'
 

@@ -16,15 +16,18 @@ import msgspec
 from holdfast.core.catalogue import Category
 from holdfast.core.errors import InvalidInput, RetryRefused
 from holdfast.core.failures import StoredError
+from holdfast.core.gates import Place
 from holdfast.core.model import EventType, ExecutionState, ExecutionStatus, JobState
+from holdfast.engine.batch_book import BatchBook, Start
 from holdfast.engine.events import event, pack
-from holdfast.engine.settle import new_job
+from holdfast.engine.settle import new_job, scheduled
 from holdfast.playbook import plan
-from holdfast.playbook.definition import Definition
+from holdfast.playbook.definition import Definition, Step
 from holdfast.store.interface import Changes
 
 MANUAL_RETRIES_MAX = 5
 COOLDOWN_SECONDS = 60.0
+ALREADY_COMPLETED = "already_completed"
 
 _STORED_ERROR = msgspec.json.Decoder(StoredError)
 
@@ -45,11 +48,13 @@ def retry_plan(
     execution: ExecutionState,
     jobs: Sequence[JobState],
     definition: Definition,
-    now: float,
+    book: BatchBook,
     *,
     redrive: bool = False,
 ) -> Changes:
-    """The new round, or RetryRefused. A `redrive` knows no cap and no cooldown, and uses up neither."""
+    """The new round, or RetryRefused. A `redrive` knows no cap and no cooldown, and uses up neither. The
+    book's changes are the caller's to write: several executions may be in one batch."""
+    now = book.now
     error = _STORED_ERROR.decode(execution.error) if execution.error else None
     stage = _stage(request, definition, error)
     _refuse(request, execution, error, now, redrive=redrive)
@@ -73,6 +78,8 @@ def retry_plan(
         error=None,
         deadline_at=None if execution.deadline_seconds is None else now + execution.deadline_seconds,
     )
+    start = _start(step, execution, jobs, book)
+    book.moved(execution, None, Place(stage, start.held_by))
     told: dict[str, Any] = {"redrive": True} if redrive else {}
     events = [
         event(
@@ -83,16 +90,26 @@ def retry_plan(
             last_completed_stage=last_completed,
             **told,
         ),
-        *(event(EventType.STEP_SKIPPED, name, reason="already_completed") for name in kept),
+        *(event(EventType.STEP_SKIPPED, name, reason=ALREADY_COMPLETED) for name in kept),
         event(EventType.STEP_STARTED, stage),
     ]
+    if start.scheduled_for is not None:
+        events.append(scheduled(stage, start))
     # Later stages are cleared first: they were built on the earlier ones.
     clear = msgspec.json.encode(cleared[::-1]).decode()
     return Changes(
         executions=[resumed],
-        new_jobs=[new_job(step, execution, resumed.round, now, clear)],
+        new_jobs=[new_job(step, execution, resumed.round, start, clear)],
         events=[(execution.id, pack(events))],
     )
+
+
+def _start(step: Step, execution: ExecutionState, jobs: Sequence[JobState], book: BatchBook) -> Start:
+    """No retry changes what a step was once scheduled for."""
+    before = [job.scheduled_for for job in jobs if job.step == step.name and job.scheduled_for is not None]
+    if before:
+        return Start(max(book.now, before[-1]), None, before[-1])
+    return book.start(step, execution, None)
 
 
 def _reached(definition: Definition, error: StoredError, jobs: Sequence[JobState]) -> str:

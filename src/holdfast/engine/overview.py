@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.core.model import ExecutionStatus, JobStatus, Lane, WorkerRecord, WorkerRow
+from holdfast.core.model import ExecutionStatus, Lane, WorkerRecord, WorkerRow
+from holdfast.core.pauses import Pause
 from holdfast.core.payload import check_name
+from holdfast.engine.controls import Controls, LimitView, held_by_pauses, ready_work
 from holdfast.store.interface import OpenWork, Store
 
 WORKERS_MAX = 10_000
@@ -25,11 +27,19 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     since: float
 
 
+class PausedWork(msgspec.Struct, frozen=True):
+    """A pause, and how many jobs it keeps that are ready; one that two pauses hold is counted in both."""
+
+    pause: Pause
+    jobs: int
+
+
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """`jobs` counts what is open, by status and lane; `ready` is the part that could be leased now, and
-    `oldest_ready_at` since when its oldest could. Those of `alone` are ready, their handlers are offered, and
-    yet they wait: their worker was lost, and each process runs such jobs one at a time and beside no others.
-    Of `executions`, the failed ones wait for somebody."""
+    """`jobs` counts what is open, by status and lane; `ready` is the part whose time has come,
+    `oldest_ready_at` since when the oldest is, and `paused` how many of them a pause keeps. Those of `alone`
+    are ready, their handlers are offered, and yet they wait: their worker was lost, and each process runs
+    such jobs one at a time and beside no others. Of `executions`, the failed ones wait for somebody; what is
+    `unoffered` nobody living can take, and no pause keeps."""
 
     at: float
     executions: dict[str, int]
@@ -37,6 +47,9 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     ready: int
     alone: int
     oldest_ready_at: float | None
+    paused: int
+    pauses: tuple[PausedWork, ...]
+    limits: tuple[LimitView, ...]
     workers: tuple[WorkerRow, ...]
     vanished: tuple[WorkerRow, ...]
     unoffered: tuple[Waiting, ...]
@@ -61,10 +74,13 @@ async def announce(store: Store, worker: WorkerRecord) -> None:
     await store.announce_worker(row, forget_before=now - FORGET_WORKER_SECONDS)
 
 
-async def overview(store: Store) -> Overview:
+async def overview(store: Store, controls: Controls) -> Overview:
     now = await store.now()
     work = await store.open_work()
-    ready = [item for item in await store.open_work(due_at=now) if item.status is not JobStatus.LEASED]
+    ready = await ready_work(store, now)
+    pauses = await controls.pauses()
+    # Paused on purpose, it waits for whoever resumes it, whether or not somebody offers what it needs.
+    free = [item for item in ready if not _held(item, pauses)]
     counts = await store.execution_counts()
     workers = await store.workers(WORKERS_MAX)
     living = [worker for worker in workers if worker.is_living(now)]
@@ -78,12 +94,21 @@ async def overview(store: Store) -> Overview:
         executions={status.value: counts.get(status, 0) for status in ExecutionStatus},
         jobs=jobs,
         ready=sum(item.jobs for item in ready),
-        alone=sum(item.jobs for item in ready if item.alone and (item.handler, item.lane) in offered),
+        alone=sum(item.jobs for item in free if item.alone and (item.handler, item.lane) in offered),
         oldest_ready_at=min((item.oldest_available_at for item in ready), default=None),
+        paused=sum(item.jobs for item in ready) - sum(item.jobs for item in free),
+        pauses=tuple(
+            PausedWork(pause, sum(item.jobs for item in ready if _held(item, [pause]))) for pause in pauses
+        ),
+        limits=tuple(await controls.limits(ready)),
         workers=tuple(living),
         vanished=tuple(worker for worker in workers if not worker.is_living(now)),
-        unoffered=unoffered(ready, living),
+        unoffered=unoffered(free, living),
     )
+
+
+def _held(item: OpenWork, pauses: Sequence[Pause]) -> bool:
+    return bool(held_by_pauses(pauses, item.path, item.step, item.lane, item.limit))
 
 
 def offers(living: Sequence[WorkerRow]) -> set[tuple[str, Lane]]:

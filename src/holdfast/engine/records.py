@@ -30,13 +30,15 @@ class Submitted(msgspec.Struct, frozen=True):
 
 
 class ExecutionView(msgspec.Struct, frozen=True, kw_only=True):
-    """An execution with its jobs, its outputs and one plain sentence."""
+    """An execution with its jobs, its outputs and one plain sentence. Of a failed one, `skipped` has the
+    steps behind a barrier that will not be run, each with the reason."""
 
     execution: ExecutionRow
     summary: str
     stage: str | None
     jobs: tuple[JobRow, ...]
     outputs: dict[str, Any]
+    skipped: dict[str, str] = {}
 
     @property
     def id(self) -> int:

@@ -17,9 +17,10 @@ import msgspec
 from holdfast.core.errors import HoldfastError, InvalidInput
 from holdfast.core.model import DeadReason, ExecutionState, JobState
 from holdfast.core.payload import check_name
-from holdfast.engine.checks import check_execution_id, is_id, unknown_execution
-from holdfast.engine.definitions import DefinitionMissing, Definitions
+from holdfast.engine.checks import check_execution_id, check_id, is_id, unknown_execution
+from holdfast.engine.definitions import Definitions
 from holdfast.engine.manual_retry import RetryRequest, retry_plan
+from holdfast.engine.planning import Planning
 from holdfast.store.interface import Changes, FailureFilter, Store
 
 # Executions of one transaction: each brings its jobs, a new row and its events.
@@ -47,7 +48,10 @@ REDRIVEN = "redriven"
 def failure_filter(filters: dict[str, Any]) -> FailureFilter:
     """What is given, checked."""
     for name, value in filters.items():
-        if value is not None:
+        if name == "batch_id" and value is not None:
+            # No store can hold such a number: as 0, which no batch has, it matches nothing.
+            filters = {**filters, name: value if is_id(check_id(value, "batch")) else 0}
+        elif value is not None:
             check_name(value, what=name.replace("_", " "))
     reason = filters.get("dead_reason")
     if reason is not None and reason not in REASONS:
@@ -62,9 +66,17 @@ class Redrive:
     the answers are what they would be."""
 
     def __init__(
-        self, store: Store, definitions: Definitions, *, force: bool, by: str, dry_run: bool
+        self,
+        store: Store,
+        definitions: Definitions,
+        planning: Planning,
+        *,
+        force: bool,
+        by: str,
+        dry_run: bool,
     ) -> None:
         self._store = store
+        self._planning = planning
         self._definitions = definitions
         self._request = RetryRequest(force=force, by=by)
         self._dry_run = dry_run
@@ -86,7 +98,7 @@ class Redrive:
             yield await self._batch(unique[start : start + REDRIVE_BATCH])
 
     async def _batch(self, ids: list[int]) -> list[Redriven]:
-        now = await self._store.now()
+        book = self._planning.book(await self._store.now())
         answers: dict[int, Redriven] = {}
 
         def plan(executions: list[ExecutionState], jobs: list[JobState]) -> Changes:
@@ -99,7 +111,7 @@ class Redrive:
                 definition = self._definitions[execution.definition_id]
                 try:
                     part = retry_plan(
-                        self._request, execution, own[execution.id], definition, now, redrive=True
+                        self._request, execution, own[execution.id], definition, book, redrive=True
                     )
                 except HoldfastError as refusal:
                     answers[execution.id] = _refused(execution.id, refusal)
@@ -108,14 +120,10 @@ class Redrive:
                 whole.executions += part.executions
                 whole.new_jobs += part.new_jobs
                 whole.events += part.events
+            whole.batches = book.changed()
             return Changes() if self._dry_run else whole
 
-        while True:
-            try:
-                await self._store.amend_executions([id_ for id_ in ids if is_id(id_)], plan, now)
-                break
-            except DefinitionMissing as missing:
-                await self._definitions.load(missing.definition_id)
+        await self._planning.executions([id_ for id_ in ids if is_id(id_)], plan, book)
         if not self._dry_run:
             self._store.announce_work()
         return [answers.get(id_) or _refused(id_, unknown_execution(id_)) for id_ in ids]

@@ -17,6 +17,7 @@ import msgspec
 from holdfast.core import transitions
 from holdfast.core.catalogue import Category
 from holdfast.core.failures import Failure, StoredError, stored_error
+from holdfast.core.gates import Place
 from holdfast.core.model import (
     RETRY_HISTORY_MAX,
     Ack,
@@ -30,8 +31,9 @@ from holdfast.core.model import (
     RetryNote,
 )
 from holdfast.core.transitions import RetryLater, Verdict
+from holdfast.engine.batch_book import BatchBook, Start
 from holdfast.engine.definitions import Definitions
-from holdfast.engine.events import completed, event, pack
+from holdfast.engine.events import appended, completed, event, pack
 from holdfast.playbook import plan
 from holdfast.playbook.definition import Definition, Step
 from holdfast.store.interface import (
@@ -81,33 +83,42 @@ def hash_of(kind: str, outcome: str) -> str:
 class SettlePlan:
     """Call it with the locked rows; `acks` then answers the prepared items in their order."""
 
-    def __init__(self, items: Sequence[Prepared], definitions: Definitions, now: float) -> None:
+    def __init__(self, items: Sequence[Prepared], definitions: Definitions, book: BatchBook) -> None:
         self._items = items
         self._definitions = definitions
-        self._now = now
+        self._book = book
+        self._now = book.now
         self._changes = Changes()
+        self._frees_place = False
         self.acks: list[Ack] = []
 
     def __call__(self, locked: list[Locked]) -> Changes:
-        self.acks, self._changes = [], Changes()
+        self.acks, self._changes, self._frees_place = [], Changes(), False
         current = {job.id: (job, execution) for job, execution in locked}
         for item in self._items:
             ack = self._refusal(item, current)
             if ack is None:
                 job, execution = current[item.queue_id]
                 definition = self._definitions[execution.definition_id]
+                self._frees_place |= definition.step(job.step).limit != ""
                 if isinstance(item, Succeeded):
                     current[job.id] = (self._complete(item, job, execution, definition), execution)
                 else:
                     current[job.id] = self._fail(item, job, execution, definition)
                 ack = Ack(item.queue_id, AckCode.ACCEPTED)
             self.acks.append(ack)
+        self._changes.batches = self._book.changed()
         return self._changes
 
     @property
     def makes_work(self) -> bool:
-        """Whether jobs become claimable by it, now or later."""
-        return bool(self._changes.new_jobs) or any(job.is_live for job, _ in self._changes.jobs)
+        """Whether jobs become claimable by it, now or later: its own, or those that wait for a place under
+        the limit that its step names."""
+        return (
+            self._frees_place
+            or bool(self._changes.new_jobs)
+            or any(job.is_live for job, _ in self._changes.jobs)
+        )
 
     def _refusal(self, item: Prepared, current: dict[int, tuple[JobState, ExecutionState]]) -> Ack | None:
         """The answer to a report that changes nothing: repeated, or stale."""
@@ -128,6 +139,13 @@ class SettlePlan:
     ) -> JobState:
         done = transitions.complete(job, outcome_hash=item.outcome_hash)
         following = plan.step_after(definition, job.step)
+        self._book.moved(execution, Place(job.step), Place(following.name) if following else None)
+        events = completed(job.step, job.attempts, following.name if following else None)
+        if following is not None:
+            start = self._book.start(following, execution, job.step)
+            self._changes.new_jobs.append(new_job(following, execution, job.round, start))
+            if start.scheduled_for is not None:
+                events = appended(events, scheduled(following.name, start))
         self._changes.completed.append(
             CompletedStage(
                 job_id=job.id,
@@ -136,17 +154,16 @@ class SettlePlan:
                 output=item.result,
                 status=ExecutionStatus.COMPLETED if following is None else ExecutionStatus.RUNNING,
                 stage=job.step,
-                events=completed(job.step, job.attempts, following.name if following else None),
+                events=events,
             )
         )
-        if following is not None:
-            self._changes.new_jobs.append(new_job(following, execution, job.round, self._now))
         return done
 
     def _fail(
         self, item: Erred, job: JobState, execution: ExecutionState, definition: Definition
     ) -> tuple[JobState, ExecutionState]:
         step = definition.step(job.step)
+        wave = self._book.wave(execution, step.name)
         settled, decision = transitions.fail(
             job,
             item.verdict,
@@ -156,6 +173,7 @@ class SettlePlan:
             now=self._now,
             draw=item.draw,
             max_crashes=step.max_crashes,
+            wave=None if wave is None else wave.gathering,
         )
         will_retry = isinstance(decision, RetryLater)
         error = stored_error(
@@ -168,19 +186,21 @@ class SettlePlan:
         )
         events = _error_events(item, job, error)
         if isinstance(decision, RetryLater):
+            told: dict[str, Any] = {"available_at": decision.available_at}
+            if wave is not None:  # when that will be is known once the wave starts
+                told = {"available_at": None, "wave": wave.number}
             events.append(
-                event(
-                    EventType.STEP_RETRY,
-                    job.step,
-                    attempt=job.attempts,
-                    delay=decision.delay,
-                    available_at=decision.available_at,
-                )
+                event(EventType.STEP_RETRY, job.step, attempt=job.attempts, delay=decision.delay, **told)
             )
+            self._book.moved(execution, Place(job.step), Place(job.step, settled.held_by))
+            if wave is not None:
+                wave.longest_delay = max(wave.longest_delay, decision.delay)
         else:
+            self._book.moved(execution, Place(job.step), None)
             if decision.reason is DeadReason.EXHAUSTED:
                 events.append(event(EventType.STEP_RETRY_EXHAUSTED, job.step, attempts=job.attempts))
             events.append(event(EventType.STEP_FAILED_TERMINAL, job.step, dead_reason=decision.reason.value))
+            events += skipped_by_failure(definition, job.step)
             events.append(_execution_failed(error))
         changed = msgspec.structs.replace(
             execution,
@@ -190,7 +210,11 @@ class SettlePlan:
             retry_count=execution.retry_count + will_retry,
         )
         # A job whose worker was lost goes on alone, so that only a real killer is condemned.
-        alone = step.claim_group(execution.lane, alone=True) if will_retry and settled.losses else None
+        alone = (
+            step.claim_group(execution.path, execution.lane, alone=True)
+            if will_retry and settled.losses
+            else None
+        )
         self._changes.jobs.append(ChangedJob(settled, alone))
         self._changes.executions.append(changed)
         self._changes.events.append((execution.id, pack(events)))
@@ -222,23 +246,32 @@ class ReleasePlan:
 
 
 def end_execution(
-    execution: ExecutionState, jobs: Sequence[JobState], status: ExecutionStatus, ending: dict[str, Any]
+    execution: ExecutionState,
+    jobs: Sequence[JobState],
+    status: ExecutionStatus,
+    ending: list[dict[str, Any]],
+    book: BatchBook,
 ) -> Changes:
-    """Cancel what is live and end the execution with this event."""
+    """Cancel what is live and end the execution with these events. The book's changes are the caller's to
+    write: several executions may be in one batch."""
     changes = Changes()
-    changes.jobs = [
-        ChangedJob(transitions.cancel(job))
-        for job in jobs
-        if job.execution_id == execution.id and job.is_live
-    ]
+    for job in jobs:
+        if job.execution_id == execution.id and job.is_live:
+            changes.jobs.append(ChangedJob(transitions.cancel(job)))
+            book.moved(execution, Place(job.step, job.held_by), None)
     changes.executions.append(msgspec.structs.replace(execution, status=status))
-    changes.events.append((execution.id, pack([ending])))
+    changes.events.append((execution.id, pack(ending)))
     return changes
 
 
-def deadline_plan(executions: list[ExecutionState], jobs: list[JobState], now: float) -> Changes:
+def deadline_plan(
+    executions: list[ExecutionState],
+    jobs: list[JobState],
+    definitions: Definitions,
+    book: BatchBook,
+) -> Changes:
     """Fail executions whose deadline has passed; a retry by hand gives them their time again."""
-    changes = Changes()
+    changes, now = Changes(), book.now
     for execution in executions:
         if execution.status is not ExecutionStatus.RUNNING or (execution.deadline_at or now) >= now:
             continue
@@ -259,20 +292,50 @@ def deadline_plan(executions: list[ExecutionState], jobs: list[JobState], now: f
             final=True,
         )
         failed = msgspec.structs.replace(execution, error=msgspec.json.encode(error).decode())
-        part = end_execution(
-            failed, jobs, ExecutionStatus.FAILED, _execution_failed(error, reason="deadline")
-        )
+        ending = [
+            *skipped_by_failure(definitions[execution.definition_id], current.step),
+            _execution_failed(error, reason="deadline"),
+        ]
+        part = end_execution(failed, jobs, ExecutionStatus.FAILED, ending, book)
         changes.jobs += part.jobs
         changes.executions += part.executions
         changes.events += part.events
+    changes.batches = book.changed()
     return changes
 
 
 def new_job(
-    step: Step, execution: ExecutionState, round_: int, available_at: float, clear: str | None = None
+    step: Step, execution: ExecutionState, round_: int, start: Start, clear: str | None = None
 ) -> NewJob:
-    group = step.claim_group(execution.lane)
-    return NewJob(execution.id, step.name, round_, group, step.retry.max_attempts, available_at, clear)
+    return NewJob(
+        execution_id=execution.id,
+        step=step.name,
+        round=round_,
+        group=step.claim_group(execution.path, execution.lane),
+        max_attempts=step.retry.max_attempts,
+        available_at=start.available_at,
+        clear=clear,
+        held_by=start.held_by,
+        scheduled_for=start.scheduled_for,
+    )
+
+
+def scheduled(step: str, start: Start) -> dict[str, Any]:
+    """The barrier before a step is open for this execution: it begins when it is scheduled for."""
+    return event(EventType.BARRIER_OPENED, step, scheduled_for=start.scheduled_for)
+
+
+def skipped_by_failure(definition: Definition, failed: str) -> list[dict[str, Any]]:
+    """The steps that a barrier would have let begin later, and which will not now."""
+    return [
+        event(EventType.STEP_SKIPPED, step.name, reason=skip_reason(failed, step.name))
+        for step in definition.steps[definition.position(failed) + 1 :]
+        if step.barrier is not None
+    ]
+
+
+def skip_reason(failed: str, skipped: str) -> str:
+    return f"{failed[:1].upper()}{failed[1:]} failed; {skipped} skipped"
 
 
 def _error_events(item: Erred, job: JobState, error: StoredError) -> list[dict[str, Any]]:

@@ -10,9 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.core.model import Ack, AckCode, Report
+from holdfast.engine.batch_book import BatchBook
+from holdfast.engine.checks import is_id
 from holdfast.engine.definitions import Definitions
+from holdfast.engine.planning import Planning
 from holdfast.engine.prepare import Preparation
 from holdfast.engine.settle import SettlePlan, Succeeded
+from holdfast.playbook import plan
 from holdfast.store.interface import Changes, Inserted, Locked, NewExecution, Store
 
 
@@ -25,8 +29,11 @@ class _Refused(Exception):
 
 
 class StepTransaction:
-    def __init__(self, store: Store, preparation: Preparation, definitions: Definitions) -> None:
+    def __init__(
+        self, store: Store, preparation: Preparation, definitions: Definitions, planning: Planning
+    ) -> None:
         self._store = store
+        self._planning = planning
         self._preparation = preparation
         self._definitions = definitions
         self._transaction = store.transaction()
@@ -50,7 +57,9 @@ class StepTransaction:
             return Ack(report.queue_id, AckCode.INVALID, "only a completed attempt can commit")
         await self._definitions.load(definition_id)
         now = await self._store.now()
-        settle = SettlePlan([prepared], self._definitions, now)
+        book = self._planning.book(now)
+        await self._look_up_completion(report.queue_id, book)
+        settle = SettlePlan([prepared], self._definitions, book)
 
         def settle_or_undo(locked: list[Locked]) -> Changes:
             changes = settle(locked)
@@ -60,11 +69,19 @@ class StepTransaction:
             return changes
 
         try:
-            await self._transaction.amend_job(report.queue_id, settle_or_undo, now)
+            await self._transaction.amend_job(report.queue_id, settle_or_undo, now, batches=book.load)
         except _Refused as refused:
             return refused.ack
-        if settle.makes_work or self._has_submitted:
+        self._planning.attend(book)
+        if settle.makes_work or self._has_submitted or self._planning.fleet_limited:
             self._store.announce_work()
         else:
             self._store.announce_end()
         return settle.acks[0]
+
+    async def _look_up_completion(self, queue_id: int, book: BatchBook) -> None:
+        """What the plan may need to know, before its transaction: a handler's cannot be run again."""
+        for job, execution in await self._store.peek_jobs([queue_id] if is_id(queue_id) else []):
+            following = plan.step_after(self._definitions[execution.definition_id], job.step)
+            if following is not None and following.barrier and following.barrier.after != job.step:
+                await self._planning.look_up(book, execution.id, following.barrier.after)

@@ -50,7 +50,7 @@ def new_execution(
         deadline_seconds=deadline,
         deadline_at=None if deadline is None else now + deadline,
         step=first.name,
-        group=first.claim_group(lane),
+        group=first.claim_group(definition.path, lane),
         max_attempts=first.retry.max_attempts,
         available_at=now + delay,
         events=started(first.name),

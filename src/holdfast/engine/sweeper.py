@@ -1,4 +1,4 @@
-"""Looks after what nobody else will: expired leases, passed deadlines, old history.
+"""Looks after what nobody else will: expired leases, passed deadlines, gates of batches, old history.
 
 Any process may run one; several do no harm. It never acts on a view of time it cannot trust: after a
 start, an outage of the store or a jump of the clock it first waits one heartbeat interval, so that
@@ -22,6 +22,7 @@ HEARTBEATS_PER_LEASE = 3
 SWEEPS_PER_HEARTBEAT = 4
 SECOND_LOOK_SECONDS_MAX = 1.0
 ROUNDS_PER_SWEEP_MAX = 20
+AWAY_SECONDS = 1.0
 
 
 class Sweeper:
@@ -43,15 +44,27 @@ class Sweeper:
         self._clock_lead: float | None = None  # of the store's clock over the monotonic one
 
     async def run(self) -> None:
-        """Sweep until cancelled."""
+        """Sweep until cancelled, and look after batches whenever one asks for it."""
+        every = self._heartbeat_seconds / SWEEPS_PER_HEARTBEAT
+        sweep_at = self._monotonic()
         while True:
-            try:
-                await self.sweep()
-            except StoreUnavailable as error:
-                log.warning("Sweeping waits: %s %s", error, error.guidance)
-            except Exception:
-                log.exception("A sweep failed and will be tried again.")
-            await asyncio.sleep(self._heartbeat_seconds / SWEEPS_PER_HEARTBEAT)
+            # It depends on no lease, and so on no view of time.
+            await self._tried(self._engine.batches.attend_all)
+            if self._monotonic() >= sweep_at:
+                await self._tried(self.sweep)
+                sweep_at = self._monotonic() + every
+            await self._engine.batches.wait_for_attention(sweep_at - self._monotonic())
+
+    async def _tried(self, action: Callable[[], Awaitable[int]]) -> None:
+        """One that fails keeps the other waiting, and not from happening."""
+        try:
+            await action()
+        except StoreUnavailable as error:
+            log.warning("Sweeping waits: %s %s", error, error.guidance)
+            await asyncio.sleep(AWAY_SECONDS)
+        except Exception:
+            log.exception("A sweep failed and will be tried again.")
+            await asyncio.sleep(AWAY_SECONDS)
 
     async def sweep(self) -> int:
         """One pass, if the view of time can be trusted; how many leases and executions were ended."""

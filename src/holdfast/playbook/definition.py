@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ import msgspec
 
 from holdfast.core.error_rules import ErrorRule
 from holdfast.core.errors import DefinitionInvalid, UnknownStep
+from holdfast.core.limits import check_limit_name
 from holdfast.core.model import ClaimGroup, Lane
 from holdfast.core.retry import RetryPolicy, parse_duration
 from holdfast.playbook.template import ConditionInvalid, compile_condition
@@ -26,6 +28,36 @@ _OPERATION_PRIORITY = {"request": 4, "download": 6}
 _STEP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
 _OPERATION = re.compile(r"[A-Za-z0-9_-]{0,50}")
 _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Barrier:
+    """In a batch nobody begins the step before every item has got past the step `after`, or ended; then it
+    begins, for all of them, `delay_seconds` later."""
+
+    after: str
+    delay_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.after, str) or not self.after:
+            raise DefinitionInvalid(
+                f"A barrier needs the name of the step that it waits for, not {self.after!r}.",
+                guidance='For example barrier={"after": "request", "delay": "15m"}.',
+            )
+        delay_seconds = parse_duration(self.delay_seconds, field="delay of a barrier")
+        object.__setattr__(self, "delay_seconds", delay_seconds)
+
+    @classmethod
+    def from_shorthand(cls, value: Barrier | Mapping[str, Any] | None, of: str) -> Barrier | None:
+        """From `{"after": step, "delay": duration}`."""
+        if value is None or isinstance(value, Barrier):
+            return value
+        if not isinstance(value, Mapping) or not {"after"} <= set(value) <= {"after", "delay"}:
+            raise DefinitionInvalid(
+                f"barrier of step {of} is not one: {value!r}.",
+                guidance='For example barrier={"after": "request", "delay": "15m"}.',
+            )
+        return cls(after=value["after"], delay_seconds=value.get("delay", 0.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +73,7 @@ class Step:
     operation: str = ""
     priority: int | None = None
     limit: str = ""
+    barrier: Barrier | None = None
     errors: tuple[ErrorRule, ...] = ()
 
     def __post_init__(self) -> None:
@@ -65,6 +98,8 @@ class Step:
                 f"Priority {self.priority!r} of step {self.name} is not allowed.",
                 guidance="Use 0 (first) to 9 (last).",
             )
+        if self.limit != "":
+            check_limit_name(self.limit, of=f"step {self.name}")
         if self.lane is not None and self.lane not in tuple(Lane):
             raise DefinitionInvalid(
                 f"Lane {self.lane!r} of step {self.name} is not allowed.",
@@ -82,11 +117,13 @@ class Step:
                     f"{name} of step {self.name}: {error}", guidance=error.guidance
                 ) from error
 
-    def claim_group(self, lane: Lane, *, alone: bool = False) -> ClaimGroup:
+    def claim_group(self, path: str, lane: Lane, *, alone: bool = False) -> ClaimGroup:
         rank = self.priority
         if rank is None:
             rank = _OPERATION_PRIORITY.get(self.operation, PRIORITY_DEFAULT)
-        return ClaimGroup(self.handler, self.lane or lane, rank, self.operation, self.limit, alone)
+        return ClaimGroup(
+            self.handler, self.lane or lane, rank, self.operation, self.limit, alone, path, self.name
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +149,15 @@ class Definition:
                 f"Pipeline {self.path} has several steps named {', '.join(twice)}.",
                 guidance="A step's name is its identity in the history: make each one unique.",
             )
+        for place, step in enumerate(self.steps):
+            if step.barrier is not None and step.barrier.after not in names[:place]:
+                raise DefinitionInvalid(
+                    f"The barrier of step {step.name} waits for {step.barrier.after!r}, which is no step"
+                    " before it.",
+                    guidance=f"Steps before it are: {', '.join(names[:place])}."
+                    if place
+                    else "The first step cannot have one: nothing comes before it.",
+                )
 
     def step(self, name: str) -> Step:
         return self.steps[self.position(name)]
@@ -161,6 +207,11 @@ def _step_to_dict(step: Step) -> dict[str, Any]:
         "priority": step.priority,
         "limit": step.limit,
         "errors": [rule.to_dict() for rule in step.errors],
+        **(
+            {}
+            if step.barrier is None
+            else {"barrier": {"after": step.barrier.after, "delay": step.barrier.delay_seconds}}
+        ),
     }
 
 
@@ -171,6 +222,7 @@ def _step_from_dict(document: dict[str, Any]) -> Step:
             **document,
             "retry": RetryPolicy.from_shorthand(document["retry"]),
             "lane": None if lane is None else Lane(lane),
+            "barrier": Barrier.from_shorthand(document.get("barrier"), document["name"]),
             "errors": tuple(ErrorRule.from_dict(rule) for rule in document["errors"]),
         }
     )

@@ -97,7 +97,7 @@ def insertion(
     """Write executions with their first jobs and events, or find them by their idempotency keys."""
     sql = load_queries("postgresql")
     columns = _columns((*item[:11], groups[item.group], *item[12:]) for item in executions)
-    added = yield sql["insert"], (*columns, now)
+    added = yield sql["insert"], (*columns, now, [bool(item.group.limit) for item in executions])
     repeated = [item for item, row in zip(executions, added, strict=True) if not row[1]]
     known = {}
     if repeated:

@@ -11,12 +11,14 @@ the connection broke at the very commit, everything was: reports and submits wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from holdfast.core.errors import IdempotencyConflict
+from holdfast.core.gates import BatchRow, BatchState
+from holdfast.core.limits import Limit
 from holdfast.core.model import (
     ClaimGroup,
     DeadReason,
@@ -32,6 +34,7 @@ from holdfast.core.model import (
     Mode,
     WorkerRow,
 )
+from holdfast.core.pauses import Pause, PauseKind
 
 
 class NewJob(NamedTuple):
@@ -42,6 +45,8 @@ class NewJob(NamedTuple):
     max_attempts: int
     available_at: float
     clear: str | None = None
+    held_by: str | None = None
+    scheduled_for: float | None = None
 
 
 class NewExecution(NamedTuple):
@@ -64,6 +69,10 @@ class NewExecution(NamedTuple):
     events: str
 
 
+def first_job(execution_id: int, item: NewExecution) -> NewJob:
+    return NewJob(execution_id, item.step, 1, item.group, item.max_attempts, item.available_at)
+
+
 class Inserted(NamedTuple):
     """`created` is False where the idempotency key was known; the hash is the stored workload's."""
 
@@ -83,7 +92,9 @@ class Inserted(NamedTuple):
 
 
 class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """`token` makes this call's fences unguessable; `alone` asks for one job that must run by itself."""
+    """`token` makes this call's fences unguessable; `alone` asks for one job that must run by itself. Of the
+    `limit` jobs at most `bulk` may be of the bulk lane, and at most `limited` under a limit. Bulk jobs that
+    have been ready for `ageing_seconds` take their turn among the manual ones."""
 
     worker_id: str
     handlers: tuple[str, ...]
@@ -92,10 +103,14 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     token: str
     lanes: tuple[Lane, ...] = (Lane.MANUAL, Lane.BULK)
     alone: bool = False
+    bulk: int | None = None
+    limited: int | None = None
+    ageing_seconds: float | None = None
 
 
 class Claimed(msgspec.Struct, frozen=True, array_like=True):
-    """A row just leased, with what its handler needs; in the order of leasing."""
+    """A row just leased, with what its handler needs; in the order of leasing. `limited` tells that a limit
+    was set over it: its own, or the one over everything."""
 
     id: int
     fence: str
@@ -113,6 +128,8 @@ class Claimed(msgspec.Struct, frozen=True, array_like=True):
     leased_alone: bool
     clear: str | None
     workload: str
+    scheduled_for: float | None
+    limited: bool
 
 
 class Beat(NamedTuple):
@@ -158,6 +175,7 @@ class Changes(msgspec.Struct):
     executions: list[ExecutionState] = []
     new_jobs: list[NewJob] = []
     events: list[tuple[int, str]] = []
+    batches: list[BatchState] = []
 
 
 class Locked(NamedTuple):
@@ -167,6 +185,42 @@ class Locked(NamedTuple):
 
 JobsPlan = Callable[[list[Locked]], Changes]
 ExecutionsPlan = Callable[[list[ExecutionState], list[JobState]], Changes]
+# Given the gated batches of the rows in hand, locked, before the plan runs.
+BatchesLoader = Callable[[list[BatchState]], None]
+# With what was inserted, the batch as it is then; it raises where nothing may be added.
+AddingPlan = Callable[[BatchState, Sequence["Inserted"]], BatchState]
+# With how many jobs the batch has at each step that are not finished, by what holds them.
+LiveJobs = Mapping[tuple[str, str | None], int]
+BatchPlan = Callable[[BatchState, LiveJobs], BatchState]
+
+
+class NewBatch(NamedTuple):
+    path: str
+    definition_id: int
+    lane: Lane
+    mode: Mode
+    idempotency_key: str | None
+    gated: bool
+    gates: str
+
+
+class BatchCount(NamedTuple):
+    """So many items of a batch whose execution is in this state, and has this job that is not done."""
+
+    execution_status: ExecutionStatus
+    step: str | None
+    job_status: JobStatus | None
+    held_by: str | None
+    items: int
+
+
+class BatchPace(NamedTuple):
+    """How many jobs of a step ended since the time that was asked for, the first of them and the last."""
+
+    step: str
+    jobs: int
+    first_at: float
+    last_at: float
 
 
 # A part of a WHERE, with a place for its value; left out where the value is None.
@@ -178,11 +232,17 @@ class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     status: ExecutionStatus | None = None
     path: str | None = None
+    batch_id: int | None = None
     before: int | None = None
     limit: int = 50
 
     def conditions(self) -> list[Condition]:
-        return [("e.status = {}", self.status), ("e.path = {}", self.path), ("e.id < {}", self.before)]
+        return [
+            ("e.status = {}", self.status),
+            ("e.path = {}", self.path),
+            ("e.batch_id = {}", self.batch_id),
+            ("e.id < {}", self.before),
+        ]
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,7 +287,9 @@ class StoreTransaction(Protocol):
 
     async def insert(self, executions: Sequence[NewExecution], now: float) -> list[Inserted]: ...
 
-    async def amend_job(self, queue_id: int, plan: JobsPlan, now: float) -> None:
+    async def amend_job(
+        self, queue_id: int, plan: JobsPlan, now: float, *, batches: BatchesLoader | None = None
+    ) -> None:
         """As `amend_jobs` for one job, then commit; where the plan raises, roll back. Either way it ends."""
 
     async def rollback(self) -> None:
@@ -243,7 +305,7 @@ class DefinitionRow(NamedTuple):
 
 class OpenWork(NamedTuple):
     """Jobs of one status that need one handler in one lane; held ones are not counted. Those that must run
-    `alone`, because their worker was lost, are counted apart."""
+    `alone`, because their worker was lost, are counted apart, and so are those of several steps or limits."""
 
     status: JobStatus
     handler: str
@@ -251,6 +313,22 @@ class OpenWork(NamedTuple):
     jobs: int
     oldest_available_at: float
     alone: bool = False
+    path: str = ""
+    step: str = ""
+    limit: str = ""
+
+
+class LimitRow(NamedTuple):
+    """A limit with how much is leased under it in each lane; `max_concurrency` is None where steps name it
+    and nobody has set it."""
+
+    name: str
+    max_concurrency: int | None
+    manual_reserve: int | None
+    set_by: str | None
+    set_at: float | None
+    leased_manual: int
+    leased_bulk: int
 
 
 class FailureFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -260,9 +338,11 @@ class FailureFilter(msgspec.Struct, frozen=True, kw_only=True):
     step: str | None = None
     error_type: str | None = None
     dead_reason: str | None = None
+    batch_id: int | None = None
 
     def conditions(self) -> list[Condition]:
         return [
+            ("f.batch_id = {}", self.batch_id),
             ("f.path = {}", self.path),
             ("f.step = {}", self.step),
             ("f.error_type = {}", self.error_type),
@@ -360,13 +440,71 @@ class Store(Protocol):
         """Extend the leases that still stand, and return them. Rows locked elsewhere count as standing."""
 
     async def amend_jobs(
-        self, ids: Sequence[int], plan: JobsPlan, now: float, *, skip_locked: bool = False
+        self,
+        ids: Sequence[int],
+        plan: JobsPlan,
+        now: float,
+        *,
+        batches: BatchesLoader | None = None,
+        skip_locked: bool = False,
     ) -> None:
-        """Lock these jobs and their executions, plan, write; unknown ids are left out of the plan, and
-        with `skip_locked` so are rows that somebody else has locked."""
+        """Lock these jobs and their executions, then the gated batches they are in, plan, write; unknown ids
+        are left out of the plan, and with `skip_locked` so are rows that somebody else has locked."""
 
-    async def amend_executions(self, ids: Sequence[int], plan: ExecutionsPlan, now: float) -> None:
-        """Lock these executions and all their jobs, plan, write; unknown ids are left out of the plan."""
+    async def amend_executions(
+        self,
+        ids: Sequence[int],
+        plan: ExecutionsPlan,
+        now: float,
+        *,
+        batches: BatchesLoader | None = None,
+    ) -> None:
+        """Lock these executions and all their jobs, then the gated batches they are in, plan, write; unknown
+        ids are left out of the plan."""
+
+    # batches
+
+    async def create_batch(self, batch: NewBatch, now: float) -> tuple[BatchState, bool]:
+        """Make it, or find it by its idempotency key; whether it was made."""
+
+    async def add_to_batch(
+        self, batch_id: int, executions: Sequence[NewExecution], plan: AddingPlan, now: float
+    ) -> list[Inserted]:
+        """Lock the batch, insert, plan, write; all or nothing. LookupError where there is no such batch."""
+
+    async def amend_batch(
+        self, batch_id: int, plan: BatchPlan, now: float, *, count_jobs: bool = False
+    ) -> BatchState | None:
+        """Lock the batch, count its unfinished jobs where that is asked for, plan, write; the batch as it is
+        then, None where there is none. Nothing changes a job of a gated batch meanwhile."""
+
+    async def batches_to_attend(self, limit: int) -> list[int]:
+        """Those where a gate is to be opened, or has not let everything through."""
+
+    async def held_jobs(
+        self, batch_id: int, step: str, held_by: str, after: int, limit: int
+    ) -> list[tuple[int, int]]:
+        """Executions after this one, with their jobs that are held so."""
+
+    async def completed_at(self, execution_id: int, step: str) -> float | None:
+        """When the step was done the last time."""
+
+    async def batch(self, batch_id: int) -> BatchRow | None: ...
+
+    async def batches(self, *, before: int | None, limit: int) -> list[BatchRow]:
+        """Newest first."""
+
+    async def batch_items(
+        self, batch_id: int, *, status: ExecutionStatus | None, after: int, limit: int
+    ) -> list[ExecutionRow]:
+        """In the order of their submission; `after` is the last id of the page before."""
+
+    async def batch_counts(self, batch_id: int) -> list[BatchCount]: ...
+
+    async def batch_paces(self, batch_id: int, since: float) -> list[BatchPace]: ...
+
+    async def jobs_of(self, execution_ids: Sequence[int]) -> list[JobRow]:
+        """All jobs of these executions, in the order of their ids."""
 
     def transaction(self) -> StoreTransaction:
         """A transaction for one attempt, not open yet."""
@@ -407,6 +545,28 @@ class Store(Protocol):
         """Waiting and leased jobs, counted; with `due_at` those that were ready by then."""
 
     async def execution_counts(self) -> dict[ExecutionStatus, int]: ...
+
+    # limits and pauses
+
+    async def set_limit(self, limit: Limit, by: str, now: float) -> None:
+        """Set it, or change it; it holds for every claim from then on, and what is leased stays so."""
+
+    async def remove_limit(self, name: str) -> bool:
+        """Whether it was set."""
+
+    async def limits(self) -> list[LimitRow]:
+        """By name; also those that a step has ever named and nobody has set."""
+
+    async def pause(self, kind: PauseKind, name: str, by: str, reason: str, now: float) -> Pause:
+        """Lease nothing more there; where it is paused already, that pause."""
+
+    async def resume(self, kind: PauseKind, name: str) -> Pause | None:
+        """The pause that has ended, None where there was none."""
+
+    async def pauses(self) -> list[Pause]:
+        """The oldest first."""
+
+    # failures
 
     async def failures(self, query: FailureFilter, after: int, limit: int) -> list[FailureRow]:
         """Oldest execution first; `after` is the last id of the page before."""

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -27,12 +26,12 @@ from holdfast.core.errors import StoreUnavailable, StoreUnusable, StoreUrlInvali
 from holdfast.core.masking import mask_secrets
 from holdfast.core.model import ClaimGroup, Event, ExecutionRow, JobRow, LeaseRef, WorkerRow
 from holdfast.store import rows
+from holdfast.store.controlling import Controlling
 from holdfast.store.exchange import CHANNEL, LOCK_DEFINITIONS, OwnDatabase, hold, insertion
 from holdfast.store.interface import (
+    BatchesLoader,
     Beat,
     Changes,
-    Claimed,
-    ClaimRequest,
     Condition,
     DefinitionRow,
     ExecutionFilter,
@@ -45,6 +44,8 @@ from holdfast.store.interface import (
     Output,
     StoreTransaction,
 )
+from holdfast.store.postgres_batches import PostgresBatches
+from holdfast.store.postgres_claim import Offer, PostgresClaim
 from holdfast.store.postgres_transaction import TRANSACTION_SECONDS_MAX, PostgresTransaction
 from holdfast.store.queries import check_schema_version, listing, load_migrations, load_queries
 from holdfast.store.waking import WorkSignal
@@ -60,6 +61,7 @@ CLOCK_SYNC_SECONDS = 5.0
 NOTIFY_INTERVAL_SECONDS = 0.01
 NOTIFY_FLUSH_SECONDS = 1.0
 LISTEN_RETRY_SECONDS = 1.0
+JOBS_MAX = 1_000_000
 DEADLOCK_TRIES = 5
 COMMAND_TIMEOUT_SECONDS = 60.0
 RESET_TIMEOUT_SECONDS = 5.0
@@ -104,7 +106,7 @@ _ABOUT_THE_DATA = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
 _TRY_AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
 
-class PostgresStore(Watching):
+class PostgresStore(PostgresClaim, PostgresBatches, Controlling, Watching):
     transaction_seconds_max = TRANSACTION_SECONDS_MAX
 
     def __init__(self, url: str, *, clock: Callable[[], float] | None = None) -> None:
@@ -116,6 +118,7 @@ class PostgresStore(Watching):
         self._clock_synced_at = float("-inf")
         self._sql = load_queries("postgresql")
         self._groups: dict[ClaimGroup, int] = {}
+        self._limited_offers: set[Offer] = set()
         self._identity: str | None = None
         self._signal = WorkSignal()
         self._process = secrets.token_hex(8)
@@ -303,29 +306,20 @@ class PostgresStore(Watching):
             return OwnDatabase(self._identity, self._groups)
         return OwnDatabase(self._identity, await self._transact(lambda db: self._group_ids(db, wanted)))
 
-    async def claim(self, request: ClaimRequest, now: float) -> list[Claimed]:
-        found = await self._query(
-            "claim",
-            now,
-            request.limit,
-            request.handlers,
-            request.lanes,
-            request.alone,
-            request.token,
-            now + request.lease_seconds,
-            request.worker_id,
-            json.dumps(request.worker_id),
-        )
-        return rows.claimed(found)
-
     async def heartbeat(self, beats: Sequence[Beat], now: float, lease_until: float) -> set[LeaseRef]:
         columns = _columns(beats, width=3)
         return {LeaseRef(*row) for row in await self._query("heartbeat", *columns, lease_until, now)}
 
     async def amend_jobs(
-        self, ids: Sequence[int], plan: JobsPlan, now: float, *, skip_locked: bool = False
+        self,
+        ids: Sequence[int],
+        plan: JobsPlan,
+        now: float,
+        *,
+        batches: BatchesLoader | None = None,
+        skip_locked: bool = False,
     ) -> None:
-        await self._transact(lambda db: self.amend_in(db, ids, plan, now, skip_locked=skip_locked))
+        await self._transact(lambda db: self.amend_in(db, ids, plan, now, batches, skip_locked=skip_locked))
 
     async def amend_in(
         self,
@@ -333,12 +327,15 @@ class PostgresStore(Watching):
         ids: Sequence[int],
         plan: JobsPlan,
         now: float,
+        batches: BatchesLoader | None = None,
         *,
         skip_locked: bool = False,
         apart: bool = False,
     ) -> None:
         found = await db.fetch(self._sql["lock_jobs"] + (" SKIP LOCKED" if skip_locked else ""), ids)
-        await self._apply(db, plan(rows.locked(found)), now, apart=apart)
+        locked = rows.locked(found)
+        await self._load_batches(db, {execution.batch_id for _, execution in locked}, batches)
+        await self._apply(db, plan(locked), now, apart=apart)
 
     def transaction(self) -> StoreTransaction:
         return PostgresTransaction(self, seconds=self.transaction_seconds_max)
@@ -353,10 +350,13 @@ class PostgresStore(Watching):
                 self._transactions = await self._new_pool(min_size=0, server_settings=_SESSION | bound)
         return self._transactions
 
-    async def amend_executions(self, ids: Sequence[int], plan: ExecutionsPlan, now: float) -> None:
+    async def amend_executions(
+        self, ids: Sequence[int], plan: ExecutionsPlan, now: float, *, batches: BatchesLoader | None = None
+    ) -> None:
         async def amend(db: Connection) -> None:
             executions = rows.execution_states(await db.fetch(self._sql["lock_executions"], ids))
             jobs = rows.job_states(await db.fetch(self._sql["lock_jobs_of_executions"], ids))
+            await self._load_batches(db, {execution.batch_id for execution in executions}, batches)
             await self._apply(db, plan(executions, jobs), now)
 
         await self._transact(amend)
@@ -369,30 +369,42 @@ class PostgresStore(Watching):
         if changes.completed:
             await db.execute(self._sql["complete_stages"], *_columns(changes.completed, width=7), now)
         if changes.jobs:
-            columns = _columns((rows.changed_job_columns(item, groups) for item in changes.jobs), width=12)
+            columns = _columns((rows.changed_job_columns(item, groups) for item in changes.jobs), width=14)
             await db.execute(self._sql["update_jobs"], *columns, now)
         if changes.executions:
             columns = _columns(map(rows.changed_execution_columns, changes.executions), width=10)
             await db.execute(self._sql["update_executions"], *columns, now)
         if changes.new_jobs:
-            columns = _columns((rows.new_job_columns(job, groups) for job in changes.new_jobs), width=7)
+            columns = _columns((rows.new_job_columns(job, groups) for job in changes.new_jobs), width=10)
             await db.execute(self._sql["insert_jobs"], *columns, now)
         if changes.events:
             await db.execute(self._sql["insert_events"], *_columns(changes.events, width=2), now)
+        await self._save(db, changes.batches)
 
     async def prune(self, finished_before: float, limit: int) -> int:
         pruned: int = (await self._query("prune", finished_before, limit))[0][0]
+        await self._query("prune_batches", finished_before)
         return pruned
 
     # reading
 
-    async def alone_ready(self, request: ClaimRequest, now: float) -> bool:
-        found: bool = (await self._query("alone_ready", now, request.handlers, request.lanes))[0][0]
+    async def batches_to_attend(self, limit: int) -> list[int]:
+        return [id_ for (id_,) in await self._query("batches_to_attend", limit)]
+
+    async def held_jobs(
+        self, batch_id: int, step: str, held_by: str, after: int, limit: int
+    ) -> list[tuple[int, int]]:
+        found = await self._query("held_jobs", batch_id, step, held_by, after, limit)
+        return [(execution_id, job_id) for execution_id, job_id in found]
+
+    async def completed_at(self, execution_id: int, step: str) -> float | None:
+        found: float | None = (await self._query("completed_at", execution_id, step))[0][0]
         return found
 
-    async def next_due(self, request: ClaimRequest, now: float) -> float | None:
-        due: float | None = (await self._query("next_due", request.handlers, request.lanes))[0][0]
-        return due
+    async def jobs_of(self, execution_ids: Sequence[int]) -> list[JobRow]:
+        condition = "j.execution_id = ANY ({}::bigint[])"
+        found = await self._list("jobs", [(condition, list(execution_ids))], JOBS_MAX)
+        return [rows.job_row(row) for row in found]
 
     async def expired(self, now: float, limit: int) -> list[LeaseRef]:
         return [LeaseRef(*row) for row in await self._query("expired", now, limit)]
@@ -439,14 +451,19 @@ class PostgresStore(Watching):
         if not (new := missing - known.keys()):
             self._groups = known
             return known
-        await db.execute(self._sql["add_groups"], *_columns(sorted(new), width=6))
+        await db.execute(self._sql["add_groups"], *_columns(sorted(new), width=8))
         return rows.claim_groups(await db.fetch(self._sql["groups"]))
 
-    async def _transact(self, action: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _transact(
+        self, action: Callable[[Connection], Awaitable[T]], *, read_committed: bool = False
+    ) -> T:
+        """`read_committed` where a statement must see what was committed since the one before it, however the
+        server is set up."""
+        isolation: Literal["read_committed"] | None = "read_committed" if read_committed else None
         tries = 0
         while True:
             try:
-                async with self._acquire() as db, db.transaction():
+                async with self._acquire() as db, db.transaction(isolation=isolation):
                     return await action(db)
             except _TRY_AGAIN as error:
                 tries += 1
@@ -455,6 +472,12 @@ class PostgresStore(Watching):
                         f"PostgreSQL at {self._shown_url} undid a transaction {tries} times: {error}",
                         guidance="Nothing was written. It is safe to try again.",
                     ) from error
+
+    async def _change(self, query: str, *bindings: Any) -> list[asyncpg.Record]:
+        async def change(db: Connection) -> list[asyncpg.Record]:
+            return list(await db.fetch(self._sql[query], *bindings))
+
+        return await self._transact(change)
 
     async def _list(self, query: str, conditions: list[Condition], limit: int) -> list[asyncpg.Record]:
         sql, values = listing(self._sql[query], conditions, limit, lambda place: f"${place}")

@@ -17,7 +17,7 @@ import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
 from holdfast.core.errors import TransactionLost
-from holdfast.store.interface import Inserted, JobsPlan, NewExecution
+from holdfast.store.interface import BatchesLoader, Inserted, JobsPlan, NewExecution
 from holdfast.store.statements import open_for_too_long, refuse_transaction_control
 
 log = logging.getLogger("holdfast.store")
@@ -40,7 +40,14 @@ class Writes(Protocol):
     ) -> list[Inserted]: ...
 
     async def amend_in(
-        self, db: Connection, ids: Sequence[int], plan: JobsPlan, now: float, *, apart: bool
+        self,
+        db: Connection,
+        ids: Sequence[int],
+        plan: JobsPlan,
+        now: float,
+        batches: BatchesLoader | None = None,
+        *,
+        apart: bool,
     ) -> None: ...
 
 
@@ -87,9 +94,11 @@ class PostgresTransaction:
     async def insert(self, executions: Sequence[NewExecution], now: float) -> list[Inserted]:
         return await self._do(lambda db, _: self._writes.insert_in(db, executions, now, apart=True))
 
-    async def amend_job(self, queue_id: int, plan: JobsPlan, now: float) -> None:
+    async def amend_job(
+        self, queue_id: int, plan: JobsPlan, now: float, *, batches: BatchesLoader | None = None
+    ) -> None:
         async def amend_and_commit(db: Connection, _: float) -> None:
-            await self._writes.amend_in(db, [queue_id], plan, now, apart=True)
+            await self._writes.amend_in(db, [queue_id], plan, now, batches, apart=True)
             if self._timer is not None:
                 self._timer.cancel()
             await self._transaction.commit()

@@ -1,4 +1,7 @@
-"""Named queries and numbered migrations, read from the .sql files beside this one."""
+"""Named queries and numbered migrations, read from the .sql files beside this one.
+
+What several queries share is written once, as a `part`, and stands in them as `<<name>>`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from typing import NamedTuple
 
 from holdfast.core.errors import SchemaTooNew, SchemaTooOld
 
-_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_NAME = re.compile(r"^-- (name|part): (\w+)$", re.MULTILINE)
+_PART = re.compile(r"<<(\w+)>>")
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 _MIGRATION = re.compile(r"(\d{4})_\w+\.sql")
 
 
@@ -22,10 +27,22 @@ class Migration(NamedTuple):
 @cache
 def load_queries(dialect: str) -> dict[str, str]:
     text = (files(__package__) / "sql" / dialect / "queries.sql").read_text()
-    parts = _NAME.split(text)[1:]
-    names, bodies = parts[0::2], parts[1::2]
+    pieces = _NAME.split(text)[1:]
+    kinds, names, bodies = pieces[0::3], pieces[1::3], pieces[2::3]
     assert len(set(names)) == len(names), f"a query name is used twice in {dialect}/queries.sql"
-    return {name: body.strip().removesuffix(";") for name, body in zip(names, bodies, strict=True)}
+    written = {name: body.strip().removesuffix(";") for name, body in zip(names, bodies, strict=True)}
+
+    def whole(sql: str) -> str:
+        return _PART.sub(lambda place: whole(written[place[1]]), sql)
+
+    return {name: whole(written[name]) for kind, name in zip(kinds, names, strict=True) if kind == "name"}
+
+
+@cache
+def numbered(sql: str) -> tuple[str, tuple[str, ...]]:
+    """A query with `:named` parameters as PostgreSQL takes it, and their names in the order of numbers."""
+    names = tuple(dict.fromkeys(_PARAMETER.findall(sql)))
+    return _PARAMETER.sub(lambda place: f"${names.index(place[1]) + 1}", sql), names
 
 
 def listing(

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.failures import StoredError
+from holdfast.core.gates import BatchRow, BatchState, Gates
 from holdfast.core.model import (
     ClaimGroup,
     DeadReason,
@@ -32,6 +33,7 @@ Row = Sequence[Any]
 _JOB_COLUMNS = len(msgspec.structs.fields(JobState))
 _RETRY_NOTES = msgspec.json.Decoder(tuple[RetryNote, ...])
 _STORED_ERROR = msgspec.json.Decoder(StoredError)
+_GATES = msgspec.json.Decoder(Gates)
 _EVENT_ID = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})")
 _EVENT_BODY = msgspec.json.Decoder(list[dict[str, Any]])
 
@@ -58,8 +60,8 @@ def locked(rows: Sequence[Row]) -> list[Locked]:
 
 def claim_groups(rows: Iterable[Row]) -> dict[ClaimGroup, int]:
     return {
-        ClaimGroup(handler, lane, rank, operation, limit, bool(alone)): id_
-        for id_, handler, lane, rank, operation, limit, alone in rows
+        ClaimGroup(handler, lane, rank, operation, limit, bool(alone), path, step): id_
+        for id_, handler, lane, rank, operation, limit, alone, path, step in rows
     }
 
 
@@ -77,6 +79,8 @@ def changed_job_columns(item: ChangedJob, groups: dict[ClaimGroup, int]) -> tupl
         job.settled_fence,
         job.settled_hash,
         job.clear,
+        job.held_by,
+        job.scheduled_for,
         groups[group] if group else None,
     )
 
@@ -97,7 +101,7 @@ def changed_execution_columns(execution: ExecutionState) -> tuple[Any, ...]:
 
 
 def new_job_columns(job: NewJob, groups: dict[ClaimGroup, int]) -> tuple[Any, ...]:
-    return (*job[:3], groups[job.group], *job[4:])
+    return (*job[:3], groups[job.group], *job[4:], bool(job.group.limit))
 
 
 def execution_row(row: Row) -> ExecutionRow:
@@ -149,6 +153,42 @@ def job_row(row: Row) -> JobRow:
         created_at=row[21],
         finished_at=row[22],
         output=None if row[23] is None else msgspec.json.decode(row[23]),
+        limit=row[24],
+        last_attempt_at=row[25],
+    )
+
+
+def batch_states(rows: Iterable[Row]) -> list[BatchState]:
+    return msgspec.convert([tuple(row) for row in rows], list[BatchState], strict=False)
+
+
+def changed_batch_columns(batch: BatchState) -> tuple[Any, ...]:
+    return (
+        batch.id,
+        batch.items,
+        batch.gates,
+        batch.attention,
+        batch.closed_at,
+        batch.cancelled_at,
+        batch.cancelled_by,
+    )
+
+
+def batch_row(row: Row) -> BatchRow:
+    return BatchRow(
+        id=row[0],
+        path=row[1],
+        version=row[2],
+        definition_id=row[3],
+        lane=Lane(row[4]),
+        mode=Mode(row[5]),
+        idempotency_key=row[6],
+        items=row[7],
+        gates=_GATES.decode(row[8]),
+        created_at=row[9],
+        closed_at=row[10],
+        cancelled_at=row[11],
+        cancelled_by=row[12],
     )
 
 

@@ -24,11 +24,12 @@ import apsw
 from holdfast.core.errors import PermanentError, StoreUnavailable, StoreUnusable, StoreUrlInvalid
 from holdfast.core.model import ClaimGroup, Event, ExecutionRow, JobRow, LeaseRef, WorkerRow
 from holdfast.store import rows, sqlite_guard
+from holdfast.store.choosing import waited_since
+from holdfast.store.controlling import Controlling
 from holdfast.store.interface import (
+    BatchesLoader,
     Beat,
     Changes,
-    Claimed,
-    ClaimRequest,
     Condition,
     DefinitionRow,
     ExecutionFilter,
@@ -40,8 +41,11 @@ from holdfast.store.interface import (
     NewExecution,
     Output,
     StoreTransaction,
+    first_job,
 )
 from holdfast.store.queries import check_schema_version, listing, load_migrations, load_queries
+from holdfast.store.sqlite_batches import SqliteBatches
+from holdfast.store.sqlite_claim import SqliteClaim
 from holdfast.store.sqlite_errors import in_our_words
 from holdfast.store.sqlite_transaction import (
     TRANSACTION_SECONDS_MAX,
@@ -59,9 +63,11 @@ SQLITE_VERSION_MIN = "3.51.3"
 BUSY_TIMEOUT_MS = 10_000
 FOREIGN_COMMIT_POLL_SECONDS = 0.02
 WAL_PAGES_BEFORE_CHECKPOINT = 4_000
-NO_WAIT_SECONDS = 0.1
+JOBS_MAX = 1_000_000
 
-_TABLES = {"definitions", "claim_groups", "executions", "jobs", "events", "workers"}
+_TABLES = {
+    "definitions", "claim_groups", "executions", "jobs", "events", "workers", "limits", "pauses", "batches",
+}  # fmt: skip
 
 # SQLite's locks do not cross a fork: a child that used an inherited file could delete the log under its
 # parent, or the parent under it.
@@ -83,7 +89,7 @@ _write_locks: dict[Path, threading.Lock] = {}
 _write_locks_guard = threading.Lock()
 
 
-class SqliteStore(Watching):
+class SqliteStore(SqliteClaim, SqliteBatches, Controlling, Watching):
     """Not `durable`, it is faster, and a power failure may cost the database: for what is thrown away."""
 
     transaction_seconds_max = TRANSACTION_SECONDS_MAX
@@ -284,10 +290,7 @@ class SqliteStore(Watching):
         db.executemany(self._sql["insert_execution"], ((id_, *item[:10], now) for id_, item in new))
         db.executemany(
             self._sql["insert_job"],
-            (
-                (id_, item.step, 1, groups[item.group], item.max_attempts, item.available_at, None, now)
-                for id_, item in new
-            ),
+            ((*rows.new_job_columns(first_job(id_, item), groups), now) for id_, item in new),
         )
         db.executemany(self._sql["insert_event"], ((id_, item.events, now) for id_, item in new))
         return answers
@@ -296,57 +299,11 @@ class SqliteStore(Watching):
         found = db.execute(self._sql["execution_by_key"], key).fetchone()
         return Inserted(found[0], False, found[1]) if found else None
 
-    async def claim(self, request: ClaimRequest, now: float) -> list[Claimed]:
-        asked_at = time.monotonic()
-        return await self._write(lambda db: self._claim(db, request, now, asked_at))
-
-    def _claim(
-        self, db: apsw.Connection, request: ClaimRequest, now: float, asked_at: float
-    ) -> list[Claimed]:
-        ids = json.dumps(self._ready(db, request, now, request.limit, alone=request.alone))
-        if ids == "[]":
-            return []
-        bound = {
-            "ids": ids,
-            "now": now,
-            "token": request.token,
-            "lease_until": now + _waited_since(asked_at) + request.lease_seconds,
-            "alone": request.alone,
-            "worker": request.worker_id,
-            "worker_json": json.dumps(request.worker_id),
-        }
-        db.execute(self._sql["lease"], bound)
-        db.execute(self._sql["log_leases"], bound)
-        return rows.claimed(db.execute(self._sql["claimed"], (ids,)))
-
-    def _ready(
-        self, db: apsw.Connection, request: ClaimRequest, now: float, limit: int, *, alone: bool
-    ) -> list[int]:
-        """Ids of ready jobs in the order of leasing: tier by tier, each group by its own index range."""
-        eligible = {
-            "handlers": json.dumps(request.handlers),
-            "lanes": json.dumps(request.lanes),
-            "alone": alone,
-        }
-        tiers: dict[tuple[str, int], list[int]] = {}
-        for group, lane, rank in db.execute(self._sql["eligible_groups"], eligible):
-            tiers.setdefault((lane, rank), []).append(group)
-        ids: list[int] = []
-        for groups in tiers.values():
-            ready: list[tuple[float, int]] = []
-            for group in groups:
-                ready.extend(db.execute(self._sql["ready_in_group"], (group, now, limit - len(ids))))
-            ready.sort()
-            ids.extend(id_ for _, id_ in ready[: limit - len(ids)])
-            if len(ids) >= limit:
-                break
-        return ids
-
     async def heartbeat(self, beats: Sequence[Beat], now: float, lease_until: float) -> set[LeaseRef]:
         asked_at = time.monotonic()
 
         def extend(db: apsw.Connection) -> set[LeaseRef]:
-            statement, waited = self._sql["heartbeat"], _waited_since(asked_at)
+            statement, waited = self._sql["heartbeat"], waited_since(asked_at)
             bound = (lease_until + waited, now + waited)
             return {
                 LeaseRef(beat.queue_id, beat.fence)
@@ -357,13 +314,27 @@ class SqliteStore(Watching):
         return await self._write(extend)
 
     async def amend_jobs(
-        self, ids: Sequence[int], plan: JobsPlan, now: float, *, skip_locked: bool = False
+        self,
+        ids: Sequence[int],
+        plan: JobsPlan,
+        now: float,
+        *,
+        batches: BatchesLoader | None = None,
+        skip_locked: bool = False,
     ) -> None:
-        await self._write(lambda db: self.amend_in(db, ids, plan, now))
+        await self._write(lambda db: self.amend_in(db, ids, plan, now, batches))
 
-    def amend_in(self, db: apsw.Connection, ids: Sequence[int], plan: JobsPlan, now: float) -> None:
-        found = db.execute(self._sql["peek_jobs"], (json.dumps(list(ids)),)).fetchall()
-        self._apply(db, plan(rows.locked(found)), now)
+    def amend_in(
+        self,
+        db: apsw.Connection,
+        ids: Sequence[int],
+        plan: JobsPlan,
+        now: float,
+        batches: BatchesLoader | None = None,
+    ) -> None:
+        locked = rows.locked(db.execute(self._sql["peek_jobs"], (json.dumps(list(ids)),)).fetchall())
+        self._load_batches(db, {execution.batch_id for _, execution in locked}, batches)
+        self._apply(db, plan(locked), now)
 
     def transaction(self) -> StoreTransaction:
         self._refuse_after_fork()
@@ -380,11 +351,14 @@ class SqliteStore(Watching):
     def forget_groups(self) -> None:
         self._groups = {}
 
-    async def amend_executions(self, ids: Sequence[int], plan: ExecutionsPlan, now: float) -> None:
+    async def amend_executions(
+        self, ids: Sequence[int], plan: ExecutionsPlan, now: float, *, batches: BatchesLoader | None = None
+    ) -> None:
         def amend(db: apsw.Connection) -> None:
             bound = (json.dumps(list(ids)),)
             executions = rows.execution_states(db.execute(self._sql["execution_states"], bound))
             jobs = rows.job_states(db.execute(self._sql["jobs_of_executions"], bound))
+            self._load_batches(db, {execution.batch_id for execution in executions}, batches)
             self._apply(db, plan(executions, jobs), now)
 
         await self._write(amend)
@@ -406,25 +380,36 @@ class SqliteStore(Watching):
         many("update_execution", ((*rows.changed_execution_columns(e), now) for e in changes.executions))
         many("insert_job", ((*rows.new_job_columns(job, groups), now) for job in changes.new_jobs))
         many("insert_event", ((execution_id, body, now) for execution_id, body in changes.events))
+        self._save(db, changes.batches)
 
     async def prune(self, finished_before: float, limit: int) -> int:
         def delete(db: apsw.Connection) -> int:
             ids = [id_ for (id_,) in db.execute(self._sql["finished_before"], (finished_before, limit))]
             for table in ("executions", "jobs", "events"):
                 db.execute(self._sql[f"prune_{table}"], (json.dumps(ids),))
+            db.execute(self._sql["prune_batches"], (finished_before,))
             return len(ids)
 
         return await self._write(delete)
 
     # reading
 
-    async def alone_ready(self, request: ClaimRequest, now: float) -> bool:
-        return await self._reading(lambda db: bool(self._ready(db, request, now, 1, alone=True)))
+    async def batches_to_attend(self, limit: int) -> list[int]:
+        return [id_ for (id_,) in await self._read("batches_to_attend", (limit,))]
 
-    async def next_due(self, request: ClaimRequest, now: float) -> float | None:
-        found = await self._read("next_due", (json.dumps(request.handlers), json.dumps(request.lanes)))
-        due: float | None = found[0][0]
-        return due
+    async def held_jobs(
+        self, batch_id: int, step: str, held_by: str, after: int, limit: int
+    ) -> list[tuple[int, int]]:
+        return list(await self._read("held_jobs", (batch_id, step, held_by, after, limit)))
+
+    async def completed_at(self, execution_id: int, step: str) -> float | None:
+        found: float | None = (await self._read("completed_at", (execution_id, step)))[0][0]
+        return found
+
+    async def jobs_of(self, execution_ids: Sequence[int]) -> list[JobRow]:
+        condition = "j.execution_id IN (SELECT value FROM json_each({}))"
+        found = await self._list("jobs", [(condition, json.dumps(list(execution_ids)))], JOBS_MAX)
+        return [rows.job_row(row) for row in found]
 
     async def expired(self, now: float, limit: int) -> list[LeaseRef]:
         """Where there are any, asked again as a writer: whoever held the database, and kept heartbeats
@@ -506,6 +491,9 @@ class SqliteStore(Watching):
         finally:
             self.write_lock.release()
 
+    async def _change(self, query: str, *bindings: Any) -> list[tuple[Any, ...]]:
+        return await self._write(lambda db: db.execute(self._sql[query], bindings).fetchall())
+
     async def _read(self, query: str, bindings: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         return await self._reading(lambda db: db.execute(self._sql[query], bindings).fetchall())
 
@@ -557,13 +545,6 @@ class _Transaction:
             # A failed commit (a full disk, say) may leave the transaction open.
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-
-
-def _waited_since(asked_at: float) -> float:
-    """Seconds that a lease waited for its transaction's turn: it counts from then, not from when it was asked
-    for. Moments do not matter."""
-    waited = time.monotonic() - asked_at
-    return waited if waited > NO_WAIT_SECONDS else 0.0
 
 
 def _write_lock_of(path: Path) -> threading.Lock:

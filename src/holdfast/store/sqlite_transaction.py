@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypeVar
 import apsw
 
 from holdfast.core.errors import InvalidInput, PermanentError, StoreUnavailable, TransactionLost
-from holdfast.store.interface import Inserted, JobsPlan, NewExecution
+from holdfast.store.interface import BatchesLoader, Inserted, JobsPlan, NewExecution
 from holdfast.store.statements import open_for_too_long, transaction_control
 
 T = TypeVar("T")
@@ -53,7 +53,14 @@ class Writes(Protocol):
         self, db: apsw.Connection, executions: Sequence[NewExecution], now: float
     ) -> list[Inserted]: ...
 
-    def amend_in(self, db: apsw.Connection, ids: Sequence[int], plan: JobsPlan, now: float) -> None: ...
+    def amend_in(
+        self,
+        db: apsw.Connection,
+        ids: Sequence[int],
+        plan: JobsPlan,
+        now: float,
+        batches: BatchesLoader | None = None,
+    ) -> None: ...
 
     def forget_groups(self) -> None:
         """What was made in a transaction that is gone must not be remembered."""
@@ -188,13 +195,15 @@ class SqliteTransaction:
     async def insert(self, executions: Sequence[NewExecution], now: float) -> list[Inserted]:
         return await self._do(lambda: self._line.writes.insert_in(self._line.db, executions, now))
 
-    async def amend_job(self, queue_id: int, plan: JobsPlan, now: float) -> None:
+    async def amend_job(
+        self, queue_id: int, plan: JobsPlan, now: float, *, batches: BatchesLoader | None = None
+    ) -> None:
         def amend_and_commit() -> None:
             with self._line.guard:
                 self._state = _State.ENDING
             db = self._line.db
             try:
-                self._line.writes.amend_in(db, [queue_id], plan, now)
+                self._line.writes.amend_in(db, [queue_id], plan, now, batches)
                 self._line.control("COMMIT")
                 self._is_committed = True
             except apsw.Error as error:

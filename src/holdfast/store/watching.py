@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core.model import ExecutionStatus, JobStatus, Lane, WorkerRow
+from holdfast.core.gates import BatchRow
+from holdfast.core.model import ExecutionRow, ExecutionStatus, JobStatus, Lane, WorkerRow
 from holdfast.store import rows
 from holdfast.store.interface import (
+    BatchCount,
+    BatchPace,
     Condition,
     DefinitionRow,
     FailureFilter,
@@ -34,9 +37,35 @@ class Watching:
     async def open_work(self, *, due_at: float | None = None) -> list[OpenWork]:
         found = await self._list("open_work", [("o.available_at <= {}", due_at)], GROUPS_MAX)
         return [
-            OpenWork(JobStatus(status), handler, Lane(lane), jobs, oldest, bool(alone))
-            for status, handler, lane, jobs, oldest, alone in found
+            OpenWork(JobStatus(status), handler, Lane(lane), jobs, oldest, bool(alone), *step)
+            for status, handler, lane, jobs, oldest, alone, *step in found
         ]
+
+    async def batch(self, batch_id: int) -> BatchRow | None:
+        found = await self._list("batches", [("b.id = {}", batch_id)], 1)
+        return rows.batch_row(found[0]) if found else None
+
+    async def batches(self, *, before: int | None, limit: int) -> list[BatchRow]:
+        return [rows.batch_row(row) for row in await self._list("batches", [("b.id < {}", before)], limit)]
+
+    async def batch_items(
+        self, batch_id: int, *, status: ExecutionStatus | None, after: int, limit: int
+    ) -> list[ExecutionRow]:
+        conditions: list[Condition] = [
+            ("e.batch_id = {}", batch_id), ("e.status = {}", status), ("e.id > {}", after or None),
+        ]  # fmt: skip
+        return [rows.execution_row(row) for row in await self._list("batch_items", conditions, limit)]
+
+    async def batch_counts(self, batch_id: int) -> list[BatchCount]:
+        found = await self._list("batch_counts", [("e.batch_id = {}", batch_id)], GROUPS_MAX)
+        return [
+            BatchCount(ExecutionStatus(status), step, job and JobStatus(job), held_by, items)
+            for status, step, job, held_by, items in found
+        ]
+
+    async def batch_paces(self, batch_id: int, since: float) -> list[BatchPace]:
+        conditions: list[Condition] = [("e.batch_id = {}", batch_id), ("j.finished_at >= {}", since)]
+        return [BatchPace(*row) for row in await self._list("batch_paces", conditions, GROUPS_MAX)]
 
     async def execution_counts(self) -> dict[ExecutionStatus, int]:
         found = await self._list("execution_counts", [], len(ExecutionStatus))

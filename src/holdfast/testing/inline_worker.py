@@ -122,6 +122,7 @@ class InlineWorker:
         engine = await self.hf.engine()
         if await self._sweep(engine):
             return True
+        await engine.batches.attend_all()
         result = await self._lease(engine)
         if result.jobs:
             await self._perform(engine, result.jobs[0])

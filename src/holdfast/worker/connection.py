@@ -21,6 +21,9 @@ class Connection(Protocol):
         lease_seconds: float,
         lanes: Sequence[Lane],
         alone: bool,
+        bulk: int | None,
+        limited: int | None,
+        ageing_seconds: float | None,
     ) -> LeaseResult: ...
 
     async def heartbeat(
@@ -58,6 +61,7 @@ class DirectConnection:
     def __init__(self, engine: Engine, *, owns_store: bool = False) -> None:
         self._engine = engine
         self._owns_store = owns_store
+        self.lease = engine.lease
         self.report = engine.report
         self.release = engine.release
         self.announce = engine.announce
@@ -66,20 +70,6 @@ class DirectConnection:
         self.wait_for_work = engine.store.wait_for_work
         self.now = engine.store.now
         self.transaction = engine.transaction
-
-    async def lease(
-        self,
-        worker_id: str,
-        handlers: Sequence[str],
-        limit: int,
-        *,
-        lease_seconds: float,
-        lanes: Sequence[Lane],
-        alone: bool,
-    ) -> LeaseResult:
-        return await self._engine.lease(
-            worker_id, handlers, limit, lease_seconds=lease_seconds, lanes=lanes, alone=alone
-        )
 
     async def heartbeat(
         self, leases: Sequence[LeaseRef], *, lease_seconds: float, progress: Mapping[int, float]

@@ -5,6 +5,7 @@
 
 Leasing, running and reporting overlap, so one round trip serves many short jobs. How much is leased
 ahead follows how long handlers take: none where they are long, hundreds where they take microseconds.
+Which lane may be leased, and what is never leased ahead, is told in prefetched.py.
 
 Asked to stop, it leases nothing more, gives back what it has not begun, lets handlers finish for a grace
 period, then cuts them off and gives their attempts back as well.
@@ -29,6 +30,7 @@ from holdfast.worker.attempt import Attempt, Handler
 from holdfast.worker.connection import Connection
 from holdfast.worker.context import Context
 from holdfast.worker.heartbeats import Heartbeats
+from holdfast.worker.prefetched import Prefetched, Room, Slots, room_for
 from holdfast.worker.processes import Processes
 from holdfast.worker.transaction import Transactions
 
@@ -47,6 +49,9 @@ HELD_JOBS_MAX = 1_000
 AWAY_SECONDS_MIN = 0.1
 AWAY_SECONDS_MAX = 10.0
 EMPTY_CLAIM_SECONDS = 0.05
+# Under short jobs without a limit no slot is ever free for one with a limit: now and then nothing is leased
+# ahead until one is.
+LIMITED_ASKED_SECONDS = 1.0
 PREFETCH_WAIT_SECONDS_MAX = 1.0
 ALONE_WAIT_SECONDS_MIN = 5.0
 ALONE_WAIT_SECONDS_MAX = 60.0
@@ -75,6 +80,7 @@ class Worker:
         lanes: Sequence[Lane] = (Lane.MANUAL, Lane.BULK),
         poll_seconds: float = POLL_SECONDS_DEFAULT,
         grace_seconds: float = GRACE_SECONDS_DEFAULT,
+        ageing_seconds: float | None = None,
         payload_bytes_max: int = PAYLOAD_BYTES_MAX_DEFAULT,
     ) -> None:
         if concurrency < 1:
@@ -92,7 +98,8 @@ class Worker:
         self._in_worker = [name for name in self._handler_names if handlers[name].isolation is None]
         self._concurrency = concurrency
         self._lease_seconds = lease_seconds
-        self._lanes = lanes
+        self._lanes = tuple(lanes)
+        self._ageing_seconds = ageing_seconds
         self._record = worker_record(
             worker_id,
             concurrency=concurrency,
@@ -103,9 +110,10 @@ class Worker:
         self._poll_seconds = poll_seconds
         self.grace_seconds = grace_seconds
         self._payload_bytes_max = payload_bytes_max
-        self._prefetched: deque[tuple[float, Leased]] = deque()  # with the time it was leased
+        self._prefetched = Prefetched(ageing=ageing_seconds is not None)
         self._outcomes: deque[Report] = deque()
         self._running: dict[LeaseRef, _Running] = {}
+        self._running_bulk = 0
         self._abandoned: set[LeaseRef] = set()
         self._mean_seconds: float | None = None
         self._stopping = asyncio.Event()
@@ -114,6 +122,7 @@ class Worker:
         self._outcome_arrived = asyncio.Event()
         self._reporting = 0
         self._leasing = asyncio.Lock()
+        self._limited_asked_at = time.monotonic()
         self._slots_stuck = 0  # their threads have timed out and go on
         self._is_over = False  # a handler may swallow the cancellation that was to end its slot
         self._alone_not_before = 0.0
@@ -178,8 +187,7 @@ class Worker:
         # moment is given to it.
         await _within(max(deadline, time.monotonic() + LAST_WORDS_SECONDS), self._leasing.acquire())
         await _ended(leaser)
-        leases = [LeaseRef(job.queue_id, job.fence) for _, job in self._prefetched]
-        self._prefetched.clear()
+        leases = self._prefetched.withdraw_all()
         await _within(max(deadline, time.monotonic() + CUT_OFF_SECONDS), self._give_back(leases))
         await self._settled(deadline, lambda: not self._running)
         cut_off = await self._cut_off()
@@ -219,21 +227,27 @@ class Worker:
 
     # leasing
 
-    def _jobs_wanted(self) -> int:
-        """Free slots, and as many more as the handlers' usual duration allows to hold in advance: none
-        while a handler is running for long, however short the others were."""
-        slots = self._concurrency - self._slots_stuck
-        ahead = 0
-        if self._mean_seconds is not None and slots:
-            seconds = max(self._mean_seconds, self._longest_running(), 1e-6)
-            ahead = min(int(PREFETCH_SECONDS * slots / seconds), PREFETCH_JOBS_MAX)
-        target = slots + ahead
-        held = len(self._prefetched) + len(self._running)
-        # A half-full store of short jobs is no reason to ask again; a free slot is.
-        if held > max(target // 2, slots - 1):
-            return 0
+    def _slots(self) -> Slots:
+        usable = self._concurrency - self._slots_stuck
+        return Slots(usable, len(self._running), self._running_bulk, self._lanes)
+
+    def _room(self) -> Room:
+        slots = self._slots()
+        room = room_for(slots, self._prefetched, self._jobs_ahead(slots.usable))
         unreported = len(self._outcomes) + self._reporting
-        return min(target - held, slots + HELD_JOBS_MAX - held - unreported)
+        held = len(self._prefetched) + slots.running + unreported
+        jobs = min(room.jobs, slots.usable + HELD_JOBS_MAX - held)
+        return room._replace(jobs=jobs, bulk=min(room.bulk, max(jobs, 0)))
+
+    def _jobs_ahead(self, slots: int) -> int:
+        """How many the handlers' usual duration allows to hold in advance: none while a handler is running
+        for long, however short the others were."""
+        if self._mean_seconds is None or not slots:
+            return 0
+        if time.monotonic() - self._limited_asked_at > LIMITED_ASKED_SECONDS:
+            return 0
+        seconds = max(self._mean_seconds, self._longest_running(), 1e-6)
+        return min(int(PREFETCH_SECONDS * slots / seconds), PREFETCH_JOBS_MAX)
 
     def _longest_running(self) -> float:
         oldest = next(iter(self._running.values()), None)  # kept in the order of their start
@@ -243,24 +257,54 @@ class Worker:
         away_seconds = AWAY_SECONDS_MIN
         while True:
             self._room_made.clear()
-            wanted = self._jobs_wanted()
-            if wanted <= 0:
+            room = self._room()
+            if room.jobs <= 0:
                 await self._room_made.wait()
                 continue
             ticket = self._connection.work_ticket()
             try:
-                result = await self._lease(wanted, alone=False)
+                result = await self._lease_into(room)
                 isolated = result.alone_ready and await self._take_one_isolated()
                 if result.alone_ready and time.monotonic() >= self._alone_not_before:
                     await self._run_one_alone()
                 away_seconds = AWAY_SECONDS_MIN
                 if not result.jobs and not isolated:
-                    await self._wait_for_work(ticket, result.next_due)
+                    await self._wait_for_work(ticket, result.next_due, room)
             except Exception as error:
                 await _away("Leasing", away_seconds, error)
                 away_seconds = min(away_seconds * 2, AWAY_SECONDS_MAX)
 
-    async def _lease(self, limit: int, *, alone: bool, handlers: Sequence[str] | None = None) -> LeaseResult:
+    async def _lease_into(self, room: Room) -> LeaseResult:
+        """Ask for what there is room for. Where bulk work has none, only for manual work: what is due in a
+        lane that cannot be served is no reason to ask again."""
+        if self._is_open(room):
+            self._limited_asked_at = time.monotonic()
+        if not room.bulk:
+            return await self._lease(room.jobs, lanes=(Lane.MANUAL,), limited=room.slots)
+        result = await self._lease(room.jobs, bulk=room.bulk, limited=room.slots_bulk)
+        if result.jobs or room.slots_bulk or not room.slots:
+            return result
+        # No job under a limit was asked for, as only the slot kept for manual work is free.
+        manual = await self._lease(room.slots, lanes=(Lane.MANUAL,), limited=room.slots)
+        dues = [due for due in (result.next_due, manual.next_due) if due is not None]
+        return LeaseResult(manual.jobs, result.alone_ready or manual.alone_ready, min(dues, default=None))
+
+    def _is_open(self, room: Room) -> bool:
+        """Whether it has room for every kind of work: what is not leased then is not there."""
+        if Lane.BULK not in self._lanes:
+            return room.slots > 0
+        return room.bulk > 0 and room.slots_bulk > 0
+
+    async def _lease(
+        self,
+        limit: int,
+        *,
+        alone: bool = False,
+        handlers: Sequence[str] | None = None,
+        lanes: Sequence[Lane] | None = None,
+        bulk: int | None = None,
+        limited: int | None = None,
+    ) -> LeaseResult:
         """Lease into the prefetched jobs; one that must run alone is only returned."""
         async with self._leasing:
             result = await self._connection.lease(
@@ -268,8 +312,11 @@ class Worker:
                 self._handler_names if handlers is None else handlers,
                 limit,
                 lease_seconds=self._lease_seconds,
-                lanes=self._lanes,
+                lanes=self._lanes if lanes is None else lanes,
                 alone=alone,
+                bulk=bulk,
+                limited=limited,
+                ageing_seconds=self._ageing_seconds,
             )
             if result.jobs:
                 now, leased_at = await self._connection.now(), time.perf_counter()
@@ -283,24 +330,48 @@ class Worker:
                     self._heartbeats.hold(LeaseRef(job.queue_id, job.fence))
                 if alone:
                     return LeaseResult(jobs)
-                self._prefetched.extend((leased_at, job) for job in jobs)
+                for job in jobs:
+                    self._prefetched.add(job, leased_at)
                 self._work_arrived.set()
         return result
 
-    async def _wait_for_work(self, ticket: int, next_due: float | None) -> None:
+    async def _wait_for_work(self, ticket: int, next_due: float | None, asked: Room) -> None:
+        """Until work is announced or due, or there is room for a kind of work that was not asked for."""
         seconds = self._poll_seconds
         if next_due is not None:
             # What is due and was not leased is locked by another worker, or must run alone: no reason
             # to ask without a pause.
             seconds = min(seconds, max(next_due - await self._connection.now(), EMPTY_CLAIM_SECONDS))
+        if self._is_open(asked):
+            await self._connection.wait_for_work(ticket, seconds)
+            return
+        work = asyncio.create_task(self._work_announced(ticket, seconds))
+        work.add_done_callback(lambda _: self._room_made.set())
+        try:
+            while not work.done() and not self._room().lets_in_more_than(asked):
+                self._room_made.clear()
+                await self._room_made.wait()
+            if work.done():
+                work.result()
+        finally:
+            work.cancel()
+
+    async def _work_announced(self, ticket: int, seconds: float) -> None:
+        # While bulk work goes on, its reports and submits announce themselves as well: no reason to ask for
+        # manual work without a pause.
+        await asyncio.sleep(EMPTY_CLAIM_SECONDS)
         await self._connection.wait_for_work(ticket, seconds)
 
     async def _take_one_isolated(self) -> bool:
         """Whether there was a job to run alone whose step has a process of its own: it can begin at once,
-        whatever else runs here."""
-        taken = (await self._lease(1, alone=True, handlers=self._isolated)).jobs if self._isolated else []
-        if taken:
-            self._prefetched.extendleft((time.perf_counter(), job) for job in taken)
+        whatever else runs here, in a slot that is free."""
+        room = self._room()
+        lanes = [lane for lane in self._lanes if (room.slots_bulk if lane is Lane.BULK else room.slots)]
+        if not self._isolated or not lanes:
+            return False
+        taken = (await self._lease(1, alone=True, handlers=self._isolated, lanes=lanes)).jobs
+        for job in taken:
+            self._prefetched.add_first(job)
             self._work_arrived.set()
         return bool(taken)
 
@@ -313,7 +384,7 @@ class Worker:
         taken = (await self._lease(1, alone=True, handlers=self._in_worker)).jobs
         try:
             if taken and await self._idle(self._alone_patience):
-                self._prefetched.append((time.perf_counter(), taken.pop()))
+                self._prefetched.add(taken.pop(), time.perf_counter())
                 self._work_arrived.set()
                 self._alone_patience = ALONE_WAIT_SECONDS_MIN
                 await self._idle(None)
@@ -342,16 +413,11 @@ class Worker:
         while True:
             await asyncio.sleep(PREFETCH_WAIT_SECONDS_MAX / 2)
             too_old = time.perf_counter() - PREFETCH_WAIT_SECONDS_MAX
-            waiting = [entry for entry in self._prefetched if entry[0] < too_old]
-            if not waiting:
+            if not self._prefetched.has_waited(too_old):
                 continue
             async with self._leasing:  # a stop waits for it
-                waiting = [entry for entry in waiting if entry in self._prefetched]
-                for entry in waiting:
-                    self._prefetched.remove(entry)
-                await self._give_back([LeaseRef(job.queue_id, job.fence) for _, job in waiting])
-            if waiting:
-                self._room_made.set()
+                await self._give_back(self._prefetched.withdraw(too_old))
+            self._room_made.set()
 
     async def _give_back(self, leases: list[LeaseRef]) -> None:
         if leases:
@@ -368,10 +434,9 @@ class Worker:
         task = asyncio.current_task()
         assert task is not None
         while not self._is_over:
-            while not self._prefetched:
+            while (job := self._next_job()) is None:
                 self._work_arrived.clear()
                 await self._work_arrived.wait()
-            _, job = self._prefetched.popleft()
             lease = LeaseRef(job.queue_id, job.fence)
             if self._heartbeats.may_be_lost(lease):
                 await self._give_back([lease])  # another worker may have done it meanwhile
@@ -381,6 +446,9 @@ class Worker:
                 await asyncio.sleep(0)  # a handler that blocks must not keep reports and stops waiting
             self._room_made.set()
 
+    def _next_job(self) -> Leased | None:
+        return self._prefetched.take(bulk=self._running_bulk < self._slots().for_bulk)
+
     async def _run_job(self, job: Leased, lease: LeaseRef, task: asyncio.Task[None]) -> float:
         """Run one attempt to its outcome; how many seconds it took."""
         context = Context(
@@ -388,6 +456,8 @@ class Worker:
         )
         started = time.perf_counter()
         self._running[lease] = _Running(task, context, started)
+        is_bulk = job.lane is Lane.BULK
+        self._running_bulk += is_bulk
         attempt = Attempt(
             job,
             context,
@@ -412,6 +482,7 @@ class Worker:
                 self._outcome_arrived.set()
         finally:
             del self._running[lease]
+            self._running_bulk -= is_bulk
             self._abandoned.discard(lease)
             # However the handler took a cancellation, or caused one, the slot goes on.
             while task.cancelling() and not self._is_over:
@@ -423,6 +494,7 @@ class Worker:
             # A thread cannot be killed: its slot stays taken until it has ended.
             self._slots_stuck += 1
             self._room_made.set()
+            self._work_arrived.set()  # the last slot that can be used serves both lanes
             await asyncio.wait([attempt.thread])
             self._slots_stuck -= 1
         return took
@@ -440,10 +512,7 @@ class Worker:
             self._abandoned.add(lease)
             running.task.cancel()
             return
-        for entry in self._prefetched:
-            if (entry[1].queue_id, entry[1].fence) == (lease.queue_id, lease.fence):
-                self._prefetched.remove(entry)
-                break
+        self._prefetched.drop(lease)
 
     # reporting
 

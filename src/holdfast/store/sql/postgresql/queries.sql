@@ -23,12 +23,12 @@ SELECT id, path, version, content FROM holdfast.definitions WHERE path = $1 AND 
 SELECT id, path, version, content FROM holdfast.definitions WHERE id = $1;
 
 -- name: add_groups
-INSERT INTO holdfast.claim_groups (handler, lane, rank, operation, limit_name, alone)
-SELECT * FROM unnest($1::text[], $2::text[], $3::smallint[], $4::text[], $5::text[], $6::boolean[])
+INSERT INTO holdfast.claim_groups (handler, lane, rank, operation, limit_name, alone, path, step)
+SELECT * FROM unnest($1::text[], $2::text[], $3::smallint[], $4::text[], $5::text[], $6::boolean[], $7::text[], $8::text[])
 ON CONFLICT DO NOTHING;
 
 -- name: groups
-SELECT id, handler, lane, rank, operation, limit_name, alone FROM holdfast.claim_groups;
+SELECT id, handler, lane, rank, operation, limit_name, alone, path, step FROM holdfast.claim_groups;
 
 -- name: facts
 -- What a submit must know of a connection it has never seen: the clock, the schema's version, and which
@@ -43,10 +43,12 @@ WITH input AS MATERIALIZED (
     SELECT nextval('holdfast.executions_id_seq') AS id, x.*
     FROM unnest(
         $1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bigint[],
-        $9::float8[], $10::float8[], $11::text[], $12::integer[], $13::integer[], $14::float8[], $15::text[]
+        $9::float8[], $10::float8[], $11::text[], $12::integer[], $13::integer[], $14::float8[], $15::text[],
+        $17::boolean[]
     ) WITH ORDINALITY AS x (
         path, definition_id, lane, mode, workload, workload_hash, idempotency_key, batch_id,
-        deadline_seconds, deadline_at, step, claim_group, max_attempts, available_at, events, position
+        deadline_seconds, deadline_at, step, claim_group, max_attempts, available_at, events, limited,
+        position
     )
 ), added AS (
     INSERT INTO holdfast.executions (
@@ -59,8 +61,10 @@ WITH input AS MATERIALIZED (
     ON CONFLICT (path, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
     RETURNING id
 ), job AS (
-    INSERT INTO holdfast.jobs (execution_id, step, round, max_attempts, claim_group, available_at, created_at)
-    SELECT i.id, i.step, 1, i.max_attempts, i.claim_group, i.available_at, $16::float8
+    INSERT INTO holdfast.jobs (
+        execution_id, step, round, max_attempts, claim_group, available_at, limited, created_at
+    )
+    SELECT i.id, i.step, 1, i.max_attempts, i.claim_group, i.available_at, i.limited, $16::float8
     FROM input i JOIN added USING (id) ORDER BY i.position
 ), event AS (
     INSERT INTO holdfast.events (execution_id, at, body)
@@ -72,72 +76,173 @@ SELECT i.id, added.id IS NOT NULL FROM input i LEFT JOIN added USING (id) ORDER 
 SELECT path, idempotency_key, id, workload_hash FROM holdfast.executions
 WHERE (path, idempotency_key) IN (SELECT * FROM unnest($1::text[], $2::text[]));
 
--- name: claim
--- First count, without locks, how many of the oldest ready jobs each group holds; then lock that many
--- from the head of each group, skipping what another worker is taking. Locks nothing it does not lease.
-WITH wanted AS (
-    SELECT ready.claim_group, count(*) AS jobs
-    FROM (
-        SELECT g.id AS claim_group
-        FROM holdfast.claim_groups g
-        CROSS JOIN LATERAL (
-            SELECT j.id, j.available_at FROM holdfast.jobs j
-            WHERE j.claim_group = g.id AND j.status IN ('queued', 'retry') AND j.held_by IS NULL
-                AND j.available_at <= $1
-            ORDER BY j.available_at, j.id LIMIT $2
-        ) head
-        WHERE g.handler = ANY ($3::text[]) AND g.lane = ANY ($4::text[]) AND g.alone = $5
-        ORDER BY g.lane DESC, g.rank, head.available_at, head.id LIMIT $2
-    ) ready
-    GROUP BY ready.claim_group
-), locked AS (
+-- The claim. A parameter behind a SELECT is one whose value the planner does not look at: the plan is the same
+-- for all values, and is made once. Otherwise PostgreSQL would plan anew for each claim wherever many jobs are
+-- not ready yet, which takes longer than the claim. IS TRUE keeps handlers a hash to look into: as a join
+-- it could be planned for few of them and then meet thousands.
+
+-- part: unpaused
+-- Most of the time nothing is paused, and that is asked once for all groups `g`.
+(NOT EXISTS (SELECT FROM holdfast.pauses) OR NOT EXISTS (
+    SELECT FROM holdfast.pauses p
+    WHERE (p.kind = 'limit' AND p.name = 'max_concurrency') OR p.name = CASE p.kind
+        WHEN 'step' THEN g.path || '/' || g.step WHEN 'playbook' THEN g.path WHEN 'lane' THEN g.lane
+        WHEN 'limit' THEN g.limit_name END
+))
+
+-- part: limits_over
+-- The limits that are set over any group that this worker may take from.
+SELECT l.name, l.max_concurrency, l.manual_reserve FROM holdfast.limits l
+WHERE l.name = 'max_concurrency' OR l.name IN (
+    SELECT g.limit_name FROM holdfast.claim_groups g
+    WHERE g.limit_name <> '' AND (g.handler IN (SELECT unnest(:handlers::text[]))) IS TRUE
+        AND g.lane = ANY (:lanes::text[]) AND g.alone = (SELECT :alone::boolean)
+)
+
+-- part: ready
+-- The oldest ready jobs of each share, up to its bound. A share is what is in one lane under one limit that is
+-- set, or under none of those (''); its groups are walked by their own index ranges.
+SELECT share.limit_name, share.lane, ready.*
+FROM unnest(
+    (SELECT :share_limits::text[]), (SELECT :share_lanes::text[]), (SELECT :share_bounds::integer[])
+) AS share (limit_name, lane, bound)
+CROSS JOIN LATERAL (
+    SELECT g.id AS claim_group, g.lane = 'bulk' AND head.available_at > (SELECT :aged_until::float8) AS waits,
+        g.rank, head.available_at, head.id
+    FROM holdfast.claim_groups g
+    CROSS JOIN LATERAL (
+        SELECT j.id, j.available_at FROM holdfast.jobs j
+        WHERE j.claim_group = g.id AND j.status IN ('queued', 'retry') AND j.held_by IS NULL
+            AND j.available_at <= (SELECT :now::float8)
+        ORDER BY j.available_at, j.id LIMIT share.bound
+    ) head
+    WHERE (g.handler IN (SELECT unnest(:handlers::text[]))) IS TRUE AND g.lane = share.lane
+        AND g.alone = (SELECT :alone::boolean) AND share.limit_name = CASE
+            WHEN g.limit_name = ANY ((SELECT :share_limits::text[])::text[]) THEN g.limit_name ELSE '' END
+        AND <<unpaused>>
+    ORDER BY waits, g.rank, head.available_at, head.id LIMIT share.bound
+) ready
+
+-- part: lease_wanted
+-- Lock the wanted number from the head of each group, skipping what another worker is taking, and lease it.
+-- Locks nothing it does not lease. Where it is `refused`, the answer is one row without an id.
+locked AS (
     SELECT head.id FROM wanted w
     CROSS JOIN LATERAL (
         SELECT j.id FROM holdfast.jobs j
         WHERE j.claim_group = w.claim_group AND j.status IN ('queued', 'retry') AND j.held_by IS NULL
-            AND j.available_at <= $1
+            AND j.available_at <= (SELECT :now::float8)
         ORDER BY j.available_at, j.id LIMIT w.jobs FOR UPDATE SKIP LOCKED
     ) head
 ), leased AS (
     UPDATE holdfast.jobs j
     SET status = 'leased', attempts = j.attempts + 1, leases = j.leases + 1,
-        fence = (j.leases + 1) || '-' || $6::text, lease_until = $7::float8, leased_alone = g.alone,
-        last_heartbeat = $1, progress = NULL, worker_id = $8::text
-    FROM holdfast.executions e, holdfast.claim_groups g
-    WHERE j.id = ANY (ARRAY(SELECT id FROM locked)) AND e.id = j.execution_id AND g.id = j.claim_group
-    RETURNING j.id, j.fence, j.execution_id, e.path, e.definition_id, j.step, g.handler, j.element, j.round,
-        j.attempts, j.max_attempts, g.lane, j.lease_until, j.leased_alone, j.clear, e.workload,
+        fence = (j.leases + 1) || '-' || :token::text, lease_until = :lease_until::float8,
+        leased_alone = g.alone, last_heartbeat = :now, last_attempt_at = :now, progress = NULL,
+        worker_id = :worker::text
+    FROM holdfast.claim_groups g
+    WHERE j.id = ANY (ARRAY(SELECT id FROM locked)) AND g.id = j.claim_group
+    RETURNING j.id, j.fence, j.execution_id, j.step, g.handler, j.element, j.round, j.attempts,
+        j.max_attempts, g.lane, j.lease_until, j.leased_alone, j.clear, j.scheduled_for, j.claim_group,
         g.rank, j.available_at
 ), logged AS (
     INSERT INTO holdfast.events (execution_id, at, body)
-    SELECT execution_id, $1, '[{"type":"action_started","step":"' || step || '","attempt":' || attempts
-        || ',"is_retry":' || (attempts > 1)::text || ',"worker":' || $9::text || '}]'
+    SELECT execution_id, :now, '[{"type":"action_started","step":"' || step || '","attempt":' || attempts
+        || ',"is_retry":' || (attempts > 1)::text || ',"worker":' || :worker_json::text || '}]'
     FROM leased ORDER BY id
 )
-SELECT id, fence, execution_id, path, definition_id, step, handler, element, round, attempts, max_attempts,
-    lane, lease_until, leased_alone, clear, workload
-FROM leased ORDER BY lane DESC, rank, available_at, id;
+SELECT leased.id, fence, execution_id, path, definition_id, step, handler, element, round, attempts,
+    max_attempts, lane, lease_until, leased_alone, clear, workload, scheduled_for,
+    EXISTS (SELECT FROM wanted w WHERE w.claim_group = leased.claim_group AND w.limited)
+FROM refused
+LEFT JOIN leased ON true
+LEFT JOIN LATERAL (
+    SELECT e.path, e.definition_id, e.workload FROM holdfast.executions e
+    WHERE e.id = leased.execution_id LIMIT 1
+) execution ON true
+WHERE refused.is_so OR leased.id IS NOT NULL
+ORDER BY lane = 'bulk' AND available_at > :aged_until::float8, rank, available_at, leased.id
+
+-- name: claim
+-- Where nothing is under a limit: all in one statement, without a lock on anything but what it leases. It
+-- counts first how many of the oldest ready jobs each group holds. Refused where a limit is set.
+WITH refused AS MATERIALIZED (
+    SELECT EXISTS (<<limits_over>>) AS is_so
+), wanted AS (
+    SELECT oldest.claim_group, count(*) AS jobs, false AS limited
+    FROM (
+        SELECT ready.claim_group FROM (<<ready>>) ready WHERE NOT (SELECT is_so FROM refused)
+        ORDER BY ready.waits, ready.rank, ready.available_at, ready.id LIMIT (SELECT :limit::integer)
+    ) oldest
+    GROUP BY oldest.claim_group
+), <<lease_wanted>>;
+
+-- name: lock_limits
+-- Whoever leases under a limit has its row locked until the leases are committed, so that the count of the
+-- next one, a statement of its own and therefore of a later moment, finds them.
+<<limits_over>> ORDER BY l.name FOR UPDATE;
+
+-- name: limits_over_alone
+<<limits_over>>;
+
+-- name: leased_under_limits
+SELECT g.limit_name, g.lane, sum(leased.jobs)::integer FROM holdfast.claim_groups g
+CROSS JOIN LATERAL (
+    SELECT count(*) AS jobs FROM holdfast.jobs j
+    WHERE j.claim_group = g.id AND j.status = 'leased' AND j.limited
+) leased
+WHERE g.limit_name = ANY (:limits::text[]) GROUP BY g.limit_name, g.lane
+UNION ALL
+SELECT 'max_concurrency', g.lane, count(*)::integer
+FROM holdfast.jobs j JOIN holdfast.claim_groups g ON g.id = j.claim_group
+WHERE j.status = 'leased' AND 'max_concurrency' = ANY (:limits::text[]) GROUP BY g.lane;
+
+-- name: ready_under_limits
+-- A group whose limit was set since the limits were locked has to wait for the next claim.
+SELECT ready.claim_group, ready.limit_name, ready.lane FROM (<<ready>>) ready
+JOIN holdfast.claim_groups named ON named.id = ready.claim_group
+WHERE ready.limit_name <> '' OR NOT EXISTS (SELECT FROM holdfast.limits l WHERE l.name = named.limit_name)
+ORDER BY ready.waits, ready.rank, ready.available_at, ready.id;
+
+-- name: lease_under_limits
+WITH refused AS (
+    SELECT false AS is_so
+), wanted AS (
+    SELECT * FROM unnest(
+        (SELECT :groups::integer[]), (SELECT :jobs::integer[]), (SELECT :are_limited::boolean[])
+    ) AS w (claim_group, jobs, limited)
+), <<lease_wanted>>;
 
 -- name: alone_ready
-SELECT EXISTS (
-    SELECT FROM holdfast.claim_groups g
-    CROSS JOIN LATERAL (
-        SELECT FROM holdfast.jobs j
-        WHERE j.claim_group = g.id AND j.status IN ('queued', 'retry') AND j.held_by IS NULL
-            AND j.available_at <= $1
-        LIMIT 1
-    ) head
-    WHERE g.handler = ANY ($2::text[]) AND g.lane = ANY ($3::text[]) AND g.alone
-);
+-- By limit and lane: whether there is room is another question, asked only where there is such a job. Its order
+-- makes it walk the claim index; in any order it would try its luck with the whole table.
+SELECT DISTINCT g.limit_name, g.lane FROM holdfast.claim_groups g
+CROSS JOIN LATERAL (
+    SELECT FROM holdfast.jobs j
+    WHERE j.claim_group = g.id AND j.status IN ('queued', 'retry') AND j.held_by IS NULL
+        AND j.available_at <= (SELECT :now::float8)
+    ORDER BY j.available_at, j.id LIMIT 1
+) head
+WHERE (g.handler IN (SELECT unnest(:handlers::text[]))) IS TRUE AND g.lane = ANY (:lanes::text[]) AND g.alone
+    AND <<unpaused>>;
 
 -- name: next_due
-SELECT min(head.available_at) FROM holdfast.claim_groups g
+-- What is due under a limit and was not leased waits for room, which no time tells.
+SELECT min(head.available_at)
+FROM (
+    SELECT g.id, CASE WHEN EXISTS (SELECT FROM holdfast.limits l WHERE l.name = 'max_concurrency')
+            OR g.limit_name IN (SELECT l.name FROM holdfast.limits l)
+        THEN (SELECT :now::float8) ELSE '-infinity'::float8 END AS since
+    FROM holdfast.claim_groups g
+    WHERE (g.handler IN (SELECT unnest(:handlers::text[]))) IS TRUE AND g.lane = ANY (:lanes::text[])
+        AND <<unpaused>>
+) g
 CROSS JOIN LATERAL (
     SELECT j.available_at FROM holdfast.jobs j
     WHERE j.claim_group = g.id AND j.status IN ('queued', 'retry') AND j.held_by IS NULL
+        AND j.available_at > g.since
     ORDER BY j.available_at, j.id LIMIT 1
-) head
-WHERE g.handler = ANY ($1::text[]) AND g.lane = ANY ($2::text[]);
+) head;
 
 -- name: heartbeat
 -- A row locked by a report or an open transaction still stands; its lease is extended the next time.
@@ -156,34 +261,32 @@ WITH standing AS (
 )
 SELECT id, fence FROM standing;
 
--- name: lock_jobs
+-- part: jobs_and_executions
 SELECT j.id, j.execution_id, j.step, j.element, j.round, j.status, j.attempts, j.max_attempts,
     j.available_at, j.fence, j.lease_until, j.unknown_errors, j.losses, j.crashes, j.dead_reason,
-    j.settled_fence, j.settled_hash, j.clear, j.leased_alone, j.worker_id,
+    j.settled_fence, j.settled_hash, j.clear, j.leased_alone, j.worker_id, j.held_by, j.scheduled_for,
     e.id, e.path, e.definition_id, e.status, e.lane, e.round, e.manual_retries, e.last_manual_retry_at,
-    e.last_completed_stage, e.error, e.retry_history, e.retry_count, e.deadline_seconds, e.deadline_at
-FROM holdfast.jobs j JOIN holdfast.executions e ON e.id = j.execution_id
-WHERE j.id = ANY ($1::bigint[])
-ORDER BY e.id, j.id FOR UPDATE OF e, j;
-
--- name: peek_jobs
-SELECT j.id, j.execution_id, j.step, j.element, j.round, j.status, j.attempts, j.max_attempts,
-    j.available_at, j.fence, j.lease_until, j.unknown_errors, j.losses, j.crashes, j.dead_reason,
-    j.settled_fence, j.settled_hash, j.clear, j.leased_alone, j.worker_id,
-    e.id, e.path, e.definition_id, e.status, e.lane, e.round, e.manual_retries, e.last_manual_retry_at,
-    e.last_completed_stage, e.error, e.retry_history, e.retry_count, e.deadline_seconds, e.deadline_at
+    e.last_completed_stage, e.error, e.retry_history, e.retry_count, e.deadline_seconds, e.deadline_at,
+    e.batch_id
 FROM holdfast.jobs j JOIN holdfast.executions e ON e.id = j.execution_id
 WHERE j.id = ANY ($1::bigint[]);
 
+-- name: lock_jobs
+<<jobs_and_executions>>
+ORDER BY e.id, j.id FOR UPDATE OF e, j;
+
+-- name: peek_jobs
+<<jobs_and_executions>>;
+
 -- name: lock_executions
 SELECT id, path, definition_id, status, lane, round, manual_retries, last_manual_retry_at,
-    last_completed_stage, error, retry_history, retry_count, deadline_seconds, deadline_at
+    last_completed_stage, error, retry_history, retry_count, deadline_seconds, deadline_at, batch_id
 FROM holdfast.executions WHERE id = ANY ($1::bigint[]) ORDER BY id FOR UPDATE;
 
 -- name: lock_jobs_of_executions
 SELECT id, execution_id, step, element, round, status, attempts, max_attempts,
     available_at, fence, lease_until, unknown_errors, losses, crashes, dead_reason,
-    settled_fence, settled_hash, clear, leased_alone, worker_id
+    settled_fence, settled_hash, clear, leased_alone, worker_id, held_by, scheduled_for
 FROM holdfast.jobs WHERE execution_id = ANY ($1::bigint[]) ORDER BY execution_id, id FOR UPDATE;
 
 -- name: complete_stages
@@ -212,15 +315,15 @@ UPDATE holdfast.jobs j
 SET status = x.status, attempts = x.attempts, available_at = x.available_at, fence = NULL,
     lease_until = NULL, unknown_errors = x.unknown_errors, losses = x.losses, crashes = x.crashes,
     dead_reason = x.dead_reason, settled_fence = x.settled_fence, settled_hash = x.settled_hash,
-    clear = x.clear, claim_group = coalesce(x.claim_group, j.claim_group),
-    held_by = CASE WHEN x.status IN ('queued', 'retry') THEN j.held_by END,
-    finished_at = CASE WHEN x.status IN ('dead', 'cancelled') THEN $13::float8 END
+    clear = x.clear, held_by = x.held_by, scheduled_for = x.scheduled_for,
+    claim_group = coalesce(x.claim_group, j.claim_group),
+    finished_at = CASE WHEN x.status IN ('dead', 'cancelled') THEN $15::float8 END
 FROM unnest(
     $1::bigint[], $2::text[], $3::integer[], $4::float8[], $5::integer[], $6::integer[], $7::integer[],
-    $8::text[], $9::text[], $10::text[], $11::text[], $12::integer[]
+    $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::float8[], $14::integer[]
 ) AS x (
     id, status, attempts, available_at, unknown_errors, losses, crashes, dead_reason, settled_fence,
-    settled_hash, clear, claim_group
+    settled_hash, clear, held_by, scheduled_for, claim_group
 )
 WHERE j.id = x.id;
 
@@ -241,10 +344,15 @@ FROM unnest(
 WHERE e.id = x.id;
 
 -- name: insert_jobs
-INSERT INTO holdfast.jobs
-    (execution_id, step, round, claim_group, max_attempts, available_at, clear, created_at)
-SELECT x.*, $8::float8
-FROM unnest($1::bigint[], $2::text[], $3::integer[], $4::integer[], $5::integer[], $6::float8[], $7::text[]) x;
+INSERT INTO holdfast.jobs (
+    execution_id, step, round, claim_group, max_attempts, available_at, clear, held_by, scheduled_for, limited,
+    created_at
+)
+SELECT x.*, $11::float8
+FROM unnest(
+    $1::bigint[], $2::text[], $3::integer[], $4::integer[], $5::integer[], $6::float8[], $7::text[],
+    $8::text[], $9::float8[], $10::boolean[]
+) x;
 
 -- name: insert_events
 INSERT INTO holdfast.events (execution_id, at, body)
@@ -264,8 +372,12 @@ SELECT execution_id, step, round, output FROM holdfast.jobs
 WHERE execution_id = ANY ($1::bigint[]) AND status = 'done' ORDER BY round;
 
 -- name: prune
+-- A batch is kept whole until all of it has ended.
 WITH doomed AS (
-    SELECT id FROM holdfast.executions WHERE finished_at < $1
+    SELECT id FROM holdfast.executions e
+    WHERE finished_at < $1 AND (batch_id IS NULL OR NOT EXISTS (
+        SELECT FROM holdfast.executions r WHERE r.batch_id = e.batch_id AND r.status = 'running'
+    ) AND EXISTS (SELECT FROM holdfast.batches b WHERE b.id = e.batch_id AND b.closed_at IS NOT NULL))
     ORDER BY finished_at LIMIT $2 FOR UPDATE SKIP LOCKED
 ), execution AS (
     DELETE FROM holdfast.executions WHERE id IN (SELECT id FROM doomed)
@@ -276,17 +388,25 @@ WITH doomed AS (
 )
 SELECT count(*) FROM doomed;
 
--- name: executions
+-- name: prune_batches
+DELETE FROM holdfast.batches b
+WHERE b.closed_at < $1 AND NOT b.attention
+    AND NOT EXISTS (SELECT FROM holdfast.executions e WHERE e.batch_id = b.id);
+
+-- part: execution_rows
 SELECT e.id, e.path, d.version, e.status, e.lane, e.mode, e.batch_id, e.idempotency_key, e.round,
     e.manual_retries, e.retry_count, e.last_completed_stage, e.error, e.retry_history, e.workload,
     e.created_at, e.finished_at, e.deadline_at
-FROM holdfast.executions e JOIN holdfast.definitions d ON d.id = e.definition_id
-WHERE {where} ORDER BY e.id DESC LIMIT {limit};
+FROM holdfast.executions e JOIN holdfast.definitions d ON d.id = e.definition_id;
+
+-- name: executions
+<<execution_rows>> WHERE {where} ORDER BY e.id DESC LIMIT {limit};
 
 -- name: jobs
 SELECT j.id, j.execution_id, e.path, j.step, j.element, j.round, j.status, j.attempts, j.max_attempts,
     j.available_at, j.scheduled_for, j.held_by, j.lease_until, j.last_heartbeat, j.progress, j.worker_id, g.lane,
-    g.operation, e.mode, g.rank, j.dead_reason, j.created_at, j.finished_at, j.output
+    g.operation, e.mode, g.rank, j.dead_reason, j.created_at, j.finished_at, j.output, g.limit_name,
+    j.last_attempt_at
 FROM holdfast.jobs j
 JOIN holdfast.executions e ON e.id = j.execution_id
 JOIN holdfast.claim_groups g ON g.id = j.claim_group
@@ -324,28 +444,31 @@ SELECT d.id, d.path, d.version, d.content FROM (
 
 -- name: open_work
 -- Each half by its own partial index, so that it costs what is open and not what was ever done.
-SELECT o.status, o.handler, o.lane, count(*), min(o.available_at), o.alone FROM (
-    SELECT j.status, g.handler, g.lane, j.available_at, g.alone
+SELECT o.status, o.handler, o.lane, count(*), min(o.available_at), o.alone, o.path, o.step, o.limit_name
+FROM (
+    SELECT j.status, g.handler, g.lane, j.available_at, g.alone, g.path, g.step, g.limit_name
     FROM holdfast.jobs j JOIN holdfast.claim_groups g ON g.id = j.claim_group
     WHERE j.status IN ('queued', 'retry') AND j.held_by IS NULL
     UNION ALL
-    SELECT j.status, g.handler, g.lane, j.available_at, g.alone
+    SELECT j.status, g.handler, g.lane, j.available_at, g.alone, g.path, g.step, g.limit_name
     FROM holdfast.jobs j JOIN holdfast.claim_groups g ON g.id = j.claim_group
     WHERE j.status = 'leased'
 ) o WHERE {where}
-GROUP BY o.status, o.handler, o.lane, o.alone
-ORDER BY o.handler, o.lane, o.status, o.alone LIMIT {limit};
+GROUP BY o.status, o.handler, o.lane, o.alone, o.path, o.step, o.limit_name
+ORDER BY o.handler, o.lane, o.status, o.alone, o.path, o.step, o.limit_name LIMIT {limit};
 
 -- name: execution_counts
 SELECT e.status, count(*) FROM holdfast.executions e WHERE {where} GROUP BY e.status LIMIT {limit};
 
 -- name: failures
 -- What failed and was not retried since. A deadline ends an execution without a dead job.
-SELECT f.* FROM (
+SELECT f.execution_id, f.path, f.step, f.error_type, f.dead_reason, f.category, f.message, f.failed_at,
+    f.manual_retries
+FROM (
     SELECT e.id AS execution_id, e.path, coalesce(j.step, e.error::json ->> 'stage') AS step,
         e.error::json ->> 'error_type' AS error_type, coalesce(j.dead_reason, 'deadline') AS dead_reason,
         e.error::json ->> 'category' AS category, e.error::json ->> 'message' AS message,
-        e.finished_at AS failed_at, e.manual_retries
+        e.finished_at AS failed_at, e.manual_retries, e.batch_id
     FROM holdfast.executions e
     LEFT JOIN holdfast.jobs j ON j.execution_id = e.id AND j.round = e.round AND j.status = 'dead'
     WHERE e.status = 'failed'
@@ -361,7 +484,8 @@ FROM (
     FROM (
         SELECT e.id AS execution_id, e.path, coalesce(j.step, e.error::json ->> 'stage') AS step,
             e.error::json ->> 'error_type' AS error_type,
-            coalesce(j.dead_reason, 'deadline') AS dead_reason, e.finished_at AS failed_at
+            coalesce(j.dead_reason, 'deadline') AS dead_reason, e.finished_at AS failed_at,
+            e.batch_id
         FROM holdfast.executions e
         LEFT JOIN holdfast.jobs j ON j.execution_id = e.id AND j.round = e.round AND j.status = 'dead'
         WHERE e.status = 'failed'
@@ -369,3 +493,123 @@ FROM (
     GROUP BY f.path, f.step, f.error_type, f.dead_reason
 ) g JOIN holdfast.executions e ON e.id = g.example
 ORDER BY g.executions DESC, g.example DESC LIMIT {limit};
+
+-- name: create_batch
+INSERT INTO holdfast.batches (
+    path, definition_id, lane, mode, idempotency_key, gated, gates, created_at
+) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+ON CONFLICT (path, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
+RETURNING id;
+
+-- name: batch_by_key
+SELECT id FROM holdfast.batches WHERE path = $1 AND idempotency_key = $2;
+
+-- part: batch_states
+SELECT id, path, definition_id, lane, mode, items, gates, attention, closed_at, cancelled_at, cancelled_by
+FROM holdfast.batches;
+
+-- name: lock_batch
+<<batch_states>> WHERE id = $1 FOR UPDATE;
+
+-- name: lock_gated_batches
+<<batch_states>> WHERE id = ANY ($1::bigint[]) AND gated ORDER BY id FOR UPDATE;
+
+-- name: update_batch
+UPDATE holdfast.batches
+SET items = $2, gates = $3, attention = $4, closed_at = $5, cancelled_at = $6, cancelled_by = $7
+WHERE id = $1;
+
+-- name: live_jobs
+SELECT j.step, j.held_by, count(*)
+FROM holdfast.executions e JOIN holdfast.jobs j ON j.execution_id = e.id
+WHERE e.batch_id = $1 AND e.status = 'running' AND j.status IN ('queued', 'retry', 'leased')
+GROUP BY j.step, j.held_by;
+
+-- name: batches_to_attend
+SELECT id FROM holdfast.batches WHERE attention ORDER BY id LIMIT $1;
+
+-- name: held_jobs
+-- OFFSET keeps the jobs a look-up for each execution in turn: joined the other way round, every chunk would
+-- read all of the batch.
+SELECT e.id, j.id FROM holdfast.executions e
+CROSS JOIN LATERAL (
+    SELECT h.id FROM holdfast.jobs h
+    WHERE h.execution_id = e.id AND h.step = $2 AND h.held_by = $3 OFFSET 0
+) j
+WHERE e.batch_id = $1 AND e.status = 'running' AND e.id > $4
+ORDER BY e.id LIMIT $5;
+
+-- name: completed_at
+-- The last one, not the latest: the clock may have gone back.
+SELECT (
+    SELECT finished_at FROM holdfast.jobs WHERE execution_id = $1 AND step = $2 AND status = 'done'
+    ORDER BY id DESC LIMIT 1
+);
+
+-- name: batches
+SELECT b.id, b.path, d.version, b.definition_id, b.lane, b.mode, b.idempotency_key, b.items, b.gates,
+    b.created_at, b.closed_at, b.cancelled_at, b.cancelled_by
+FROM holdfast.batches b JOIN holdfast.definitions d ON d.id = b.definition_id
+WHERE {where} ORDER BY b.id DESC LIMIT {limit};
+
+-- name: batch_counts
+-- A job that is not done, in the current round: an execution that runs or failed has one.
+SELECT e.status, j.step, j.status, j.held_by, count(*)
+FROM holdfast.executions e
+LEFT JOIN holdfast.jobs j ON j.execution_id = e.id AND j.round = e.round AND j.status <> 'done'
+WHERE {where} GROUP BY e.status, j.step, j.status, j.held_by LIMIT {limit};
+
+-- name: batch_paces
+SELECT j.step, count(*), min(j.finished_at), max(j.finished_at)
+FROM holdfast.executions e JOIN holdfast.jobs j ON j.execution_id = e.id
+WHERE {where} GROUP BY j.step LIMIT {limit};
+
+-- name: set_limit
+INSERT INTO holdfast.limits (name, max_concurrency, manual_reserve, set_by, set_at)
+VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (name) DO UPDATE
+SET max_concurrency = excluded.max_concurrency, manual_reserve = excluded.manual_reserve,
+    set_by = excluded.set_by, set_at = excluded.set_at;
+
+-- name: remove_limit
+DELETE FROM holdfast.limits WHERE name = $1 RETURNING name;
+
+-- name: limit_rows
+-- Those that are set, and those that only steps name; with what is leased under each, manual and bulk.
+SELECT n.name, l.max_concurrency, l.manual_reserve, l.set_by, l.set_at,
+    CASE n.name WHEN 'max_concurrency' THEN (
+        SELECT count(*) FROM holdfast.jobs j JOIN holdfast.claim_groups g ON g.id = j.claim_group
+        WHERE j.status = 'leased' AND g.lane = 'manual'
+    ) ELSE (
+        SELECT count(*) FROM holdfast.jobs j JOIN holdfast.claim_groups g ON g.id = j.claim_group
+        WHERE j.status = 'leased' AND j.limited AND g.limit_name = n.name AND g.lane = 'manual'
+    ) END,
+    CASE n.name WHEN 'max_concurrency' THEN (
+        SELECT count(*) FROM holdfast.jobs j JOIN holdfast.claim_groups g ON g.id = j.claim_group
+        WHERE j.status = 'leased' AND g.lane = 'bulk'
+    ) ELSE (
+        SELECT count(*) FROM holdfast.jobs j JOIN holdfast.claim_groups g ON g.id = j.claim_group
+        WHERE j.status = 'leased' AND j.limited AND g.limit_name = n.name AND g.lane = 'bulk'
+    ) END
+FROM (
+    SELECT name FROM holdfast.limits
+    UNION
+    SELECT limit_name FROM holdfast.claim_groups WHERE limit_name <> ''
+) n LEFT JOIN holdfast.limits l ON l.name = n.name
+WHERE {where} ORDER BY n.name LIMIT {limit};
+
+-- name: pause
+INSERT INTO holdfast.pauses (kind, name, paused_by, reason, paused_at) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (kind, name) DO NOTHING
+RETURNING kind, name, paused_by, reason, paused_at;
+
+-- name: resume
+DELETE FROM holdfast.pauses WHERE kind = $1 AND name = $2
+RETURNING kind, name, paused_by, reason, paused_at;
+
+-- name: pause_rows
+SELECT p.kind, p.name, p.paused_by, p.reason, p.paused_at FROM holdfast.pauses p
+WHERE {where} ORDER BY p.paused_at, p.kind, p.name LIMIT {limit};
+
+-- name: batch_items
+<<execution_rows>> WHERE {where} ORDER BY e.id LIMIT {limit};

@@ -14,11 +14,11 @@ SELECT id, path, version, content FROM definitions WHERE path = ?1 AND hash = ?2
 SELECT id, path, version, content FROM definitions WHERE id = ?1;
 
 -- name: add_group
-INSERT INTO claim_groups (handler, lane, rank, operation, limit_name, alone)
-VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING;
+INSERT INTO claim_groups (handler, lane, rank, operation, limit_name, alone, path, step)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING;
 
 -- name: groups
-SELECT id, handler, lane, rank, operation, limit_name, alone FROM claim_groups;
+SELECT id, handler, lane, rank, operation, limit_name, alone, path, step FROM claim_groups;
 
 -- name: last_execution_id
 -- The writer holds the lock, so the ids that follow are its own to give out.
@@ -33,11 +33,55 @@ INSERT INTO executions (
 -- name: execution_by_key
 SELECT id, workload_hash FROM executions WHERE path = ? AND idempotency_key = ?;
 
--- name: eligible_groups
-SELECT id, lane, rank FROM claim_groups
-WHERE handler IN (SELECT value FROM json_each(:handlers)) AND lane IN (SELECT value FROM json_each(:lanes))
-    AND alone = :alone
-ORDER BY lane DESC, rank;
+-- part: unpaused
+-- Most of the time nothing is paused, and that is asked once for all groups `g`.
+(NOT EXISTS (SELECT 1 FROM pauses) OR NOT EXISTS (
+    SELECT 1 FROM pauses p
+    WHERE (p.kind = 'limit' AND p.name = 'max_concurrency') OR p.name = CASE p.kind
+        WHEN 'step' THEN g.path || '/' || g.step WHEN 'playbook' THEN g.path WHEN 'lane' THEN g.lane
+        WHEN 'limit' THEN g.limit_name END
+))
+
+-- part: filled
+-- The groups with a job that waits, found by leaps over the claim index: groups without one cost nothing.
+filled (id) AS (
+    SELECT min(claim_group) FROM jobs WHERE status IN ('queued', 'retry') AND held_by IS NULL
+    UNION ALL
+    SELECT (
+        SELECT min(j.claim_group) FROM jobs j
+        WHERE j.claim_group > filled.id AND j.status IN ('queued', 'retry') AND j.held_by IS NULL
+    ) FROM filled WHERE filled.id IS NOT NULL
+)
+
+-- name: ready_groups
+WITH RECURSIVE <<filled>>
+SELECT g.id, g.lane, g.rank, g.limit_name, oldest.available_at, oldest.id
+FROM filled
+CROSS JOIN claim_groups g ON g.id = filled.id
+CROSS JOIN jobs oldest ON oldest.id = (
+    SELECT j.id FROM jobs j
+    WHERE j.claim_group = g.id AND j.status IN ('queued', 'retry') AND j.held_by IS NULL
+        AND j.available_at <= :now
+    ORDER BY j.available_at, j.id LIMIT 1
+)
+WHERE g.handler IN (SELECT value FROM json_each(:handlers))
+    AND g.lane IN (SELECT value FROM json_each(:lanes)) AND g.alone = :alone AND <<unpaused>>;
+
+-- name: limits_over
+SELECT name, max_concurrency, manual_reserve FROM limits
+WHERE name = 'max_concurrency' OR name IN (SELECT value FROM json_each(?1));
+
+-- name: leased_under_limits
+SELECT g.limit_name, g.lane, sum((
+    SELECT count(*) FROM jobs j WHERE j.claim_group = g.id AND j.status = 'leased' AND j.limited
+))
+FROM claim_groups g WHERE g.limit_name IN (SELECT value FROM json_each(:limits))
+GROUP BY g.limit_name, g.lane
+UNION ALL
+SELECT 'max_concurrency', g.lane, count(*)
+FROM jobs j CROSS JOIN claim_groups g ON g.id = j.claim_group
+WHERE j.status = 'leased' AND 'max_concurrency' IN (SELECT value FROM json_each(:limits))
+GROUP BY g.lane;
 
 -- name: ready_in_group
 SELECT available_at, id FROM jobs
@@ -47,7 +91,8 @@ ORDER BY available_at, id LIMIT ?3;
 -- name: lease
 UPDATE jobs
 SET status = 'leased', attempts = attempts + 1, leases = leases + 1, fence = (leases + 1) || '-' || :token,
-    lease_until = :lease_until, leased_alone = :alone, last_heartbeat = :now, progress = NULL,
+    lease_until = :lease_until, leased_alone = :alone, last_heartbeat = :now, last_attempt_at = :now,
+    progress = NULL,
     worker_id = :worker
 WHERE id IN (SELECT value FROM json_each(:ids));
 
@@ -59,20 +104,28 @@ FROM jobs WHERE id IN (SELECT value FROM json_each(:ids)) ORDER BY id;
 
 -- name: claimed
 SELECT j.id, j.fence, j.execution_id, e.path, e.definition_id, j.step, g.handler, j.element, j.round,
-    j.attempts, j.max_attempts, g.lane, j.lease_until, j.leased_alone, j.clear, e.workload
-FROM jobs j
+    j.attempts, j.max_attempts, g.lane, j.lease_until, j.leased_alone, j.clear, e.workload, j.scheduled_for,
+    EXISTS (SELECT 1 FROM json_each(:limits) l WHERE l.value IN (g.limit_name, 'max_concurrency'))
+FROM json_each(:ids) chosen
+CROSS JOIN jobs j ON j.id = chosen.value
 JOIN executions e ON e.id = j.execution_id
 JOIN claim_groups g ON g.id = j.claim_group
-WHERE j.id IN (SELECT value FROM json_each(?1))
-ORDER BY g.lane DESC, g.rank, j.available_at, j.id;
+ORDER BY chosen.key;
 
 -- name: next_due
+-- What is due under a limit and was not leased waits for room, which no time tells.
+WITH RECURSIVE <<filled>>
 SELECT min((
     SELECT j.available_at FROM jobs j
     WHERE j.claim_group = g.id AND j.status IN ('queued', 'retry') AND j.held_by IS NULL
+        AND j.available_at > iif(
+            EXISTS (SELECT 1 FROM limits l WHERE l.name IN (g.limit_name, 'max_concurrency')), :now, -9e999
+        )
     ORDER BY j.available_at, j.id LIMIT 1
-)) FROM claim_groups g
-WHERE g.handler IN (SELECT value FROM json_each(?1)) AND g.lane IN (SELECT value FROM json_each(?2));
+))
+FROM filled CROSS JOIN claim_groups g ON g.id = filled.id
+WHERE g.handler IN (SELECT value FROM json_each(:handlers))
+    AND g.lane IN (SELECT value FROM json_each(:lanes)) AND <<unpaused>>;
 
 -- name: heartbeat
 UPDATE jobs SET lease_until = ?4, last_heartbeat = ?5, progress = coalesce(?3, progress)
@@ -81,22 +134,23 @@ WHERE id = ?1 AND fence = ?2 RETURNING id;
 -- name: peek_jobs
 SELECT j.id, j.execution_id, j.step, j.element, j.round, j.status, j.attempts, j.max_attempts,
     j.available_at, j.fence, j.lease_until, j.unknown_errors, j.losses, j.crashes, j.dead_reason,
-    j.settled_fence, j.settled_hash, j.clear, j.leased_alone, j.worker_id,
+    j.settled_fence, j.settled_hash, j.clear, j.leased_alone, j.worker_id, j.held_by, j.scheduled_for,
     e.id, e.path, e.definition_id, e.status, e.lane, e.round, e.manual_retries, e.last_manual_retry_at,
-    e.last_completed_stage, e.error, e.retry_history, e.retry_count, e.deadline_seconds, e.deadline_at
+    e.last_completed_stage, e.error, e.retry_history, e.retry_count, e.deadline_seconds, e.deadline_at,
+    e.batch_id
 FROM jobs j JOIN executions e ON e.id = j.execution_id
 WHERE j.id IN (SELECT value FROM json_each(?1))
 ORDER BY e.id, j.id;
 
 -- name: execution_states
 SELECT id, path, definition_id, status, lane, round, manual_retries, last_manual_retry_at,
-    last_completed_stage, error, retry_history, retry_count, deadline_seconds, deadline_at
+    last_completed_stage, error, retry_history, retry_count, deadline_seconds, deadline_at, batch_id
 FROM executions WHERE id IN (SELECT value FROM json_each(?1)) ORDER BY id;
 
 -- name: jobs_of_executions
 SELECT id, execution_id, step, element, round, status, attempts, max_attempts,
     available_at, fence, lease_until, unknown_errors, losses, crashes, dead_reason,
-    settled_fence, settled_hash, clear, leased_alone, worker_id
+    settled_fence, settled_hash, clear, leased_alone, worker_id, held_by, scheduled_for
 FROM jobs WHERE execution_id IN (SELECT value FROM json_each(?1)) ORDER BY execution_id, id;
 
 -- name: complete_job
@@ -109,8 +163,8 @@ WHERE id = ?1;
 UPDATE jobs
 SET status = ?2, attempts = ?3, available_at = ?4, fence = NULL, lease_until = NULL, unknown_errors = ?5,
     losses = ?6, crashes = ?7, dead_reason = ?8, settled_fence = ?9, settled_hash = ?10, clear = ?11,
-    claim_group = coalesce(?12, claim_group), held_by = iif(?2 IN ('queued', 'retry'), held_by, NULL),
-    finished_at = iif(?2 IN ('dead', 'cancelled'), ?13, NULL)
+    held_by = ?12, scheduled_for = ?13, claim_group = coalesce(?14, claim_group),
+    finished_at = iif(?2 IN ('dead', 'cancelled'), ?15, NULL)
 WHERE id = ?1;
 
 -- name: advance_execution
@@ -126,8 +180,10 @@ SET status = ?2, round = ?3, manual_retries = ?4, last_manual_retry_at = ?5, las
 WHERE id = ?1;
 
 -- name: insert_job
-INSERT INTO jobs (execution_id, step, round, claim_group, max_attempts, available_at, clear, created_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO jobs (
+    execution_id, step, round, claim_group, max_attempts, available_at, clear, held_by, scheduled_for, limited,
+    created_at
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: insert_event
 INSERT INTO events (execution_id, at, body) VALUES (?1, ?3, ?2);
@@ -145,7 +201,16 @@ SELECT execution_id, step, round, output FROM jobs
 WHERE execution_id IN (SELECT value FROM json_each(?1)) AND status = 'done' ORDER BY round;
 
 -- name: finished_before
-SELECT id FROM executions WHERE finished_at < ?1 ORDER BY finished_at LIMIT ?2;
+-- A batch is kept whole until all of it has ended.
+SELECT id FROM executions e
+WHERE finished_at < ?1 AND (batch_id IS NULL OR NOT EXISTS (
+    SELECT 1 FROM executions r WHERE r.batch_id = e.batch_id AND r.status = 'running'
+) AND EXISTS (SELECT 1 FROM batches b WHERE b.id = e.batch_id AND b.closed_at IS NOT NULL))
+ORDER BY finished_at LIMIT ?2;
+
+-- name: prune_batches
+DELETE FROM batches
+WHERE closed_at < ?1 AND NOT attention AND NOT EXISTS (SELECT 1 FROM executions e WHERE e.batch_id = batches.id);
 
 -- name: prune_executions
 DELETE FROM executions WHERE id IN (SELECT value FROM json_each(?1));
@@ -156,17 +221,20 @@ DELETE FROM jobs WHERE execution_id IN (SELECT value FROM json_each(?1));
 -- name: prune_events
 DELETE FROM events WHERE execution_id IN (SELECT value FROM json_each(?1));
 
--- name: executions
+-- part: execution_rows
 SELECT e.id, e.path, d.version, e.status, e.lane, e.mode, e.batch_id, e.idempotency_key, e.round,
     e.manual_retries, e.retry_count, e.last_completed_stage, e.error, e.retry_history, e.workload,
     e.created_at, e.finished_at, e.deadline_at
-FROM executions e JOIN definitions d ON d.id = e.definition_id
-WHERE {where} ORDER BY e.id DESC LIMIT {limit};
+FROM executions e JOIN definitions d ON d.id = e.definition_id;
+
+-- name: executions
+<<execution_rows>> WHERE {where} ORDER BY e.id DESC LIMIT {limit};
 
 -- name: jobs
 SELECT j.id, j.execution_id, e.path, j.step, j.element, j.round, j.status, j.attempts, j.max_attempts,
     j.available_at, j.scheduled_for, j.held_by, j.lease_until, j.last_heartbeat, j.progress, j.worker_id, g.lane,
-    g.operation, e.mode, g.rank, j.dead_reason, j.created_at, j.finished_at, j.output
+    g.operation, e.mode, g.rank, j.dead_reason, j.created_at, j.finished_at, j.output, g.limit_name,
+    j.last_attempt_at
 FROM jobs j
 JOIN executions e ON e.id = j.execution_id
 JOIN claim_groups g ON g.id = j.claim_group
@@ -204,28 +272,31 @@ SELECT d.id, d.path, d.version, d.content FROM (
 
 -- name: open_work
 -- Each half by its own partial index, so that it costs what is open and not what was ever done.
-SELECT o.status, o.handler, o.lane, count(*), min(o.available_at), o.alone FROM (
-    SELECT j.status, g.handler, g.lane, j.available_at, g.alone
+SELECT o.status, o.handler, o.lane, count(*), min(o.available_at), o.alone, o.path, o.step, o.limit_name
+FROM (
+    SELECT j.status, g.handler, g.lane, j.available_at, g.alone, g.path, g.step, g.limit_name
     FROM jobs j JOIN claim_groups g ON g.id = j.claim_group
     WHERE j.status IN ('queued', 'retry') AND j.held_by IS NULL
     UNION ALL
-    SELECT j.status, g.handler, g.lane, j.available_at, g.alone
+    SELECT j.status, g.handler, g.lane, j.available_at, g.alone, g.path, g.step, g.limit_name
     FROM jobs j JOIN claim_groups g ON g.id = j.claim_group
     WHERE j.status = 'leased'
 ) o WHERE {where}
-GROUP BY o.status, o.handler, o.lane, o.alone
-ORDER BY o.handler, o.lane, o.status, o.alone LIMIT {limit};
+GROUP BY o.status, o.handler, o.lane, o.alone, o.path, o.step, o.limit_name
+ORDER BY o.handler, o.lane, o.status, o.alone, o.path, o.step, o.limit_name LIMIT {limit};
 
 -- name: execution_counts
 SELECT e.status, count(*) FROM executions e WHERE {where} GROUP BY e.status LIMIT {limit};
 
 -- name: failures
 -- What failed and was not retried since. A deadline ends an execution without a dead job.
-SELECT f.* FROM (
+SELECT f.execution_id, f.path, f.step, f.error_type, f.dead_reason, f.category, f.message, f.failed_at,
+    f.manual_retries
+FROM (
     SELECT e.id AS execution_id, e.path, coalesce(j.step, e.error ->> 'stage') AS step,
         e.error ->> 'error_type' AS error_type, coalesce(j.dead_reason, 'deadline') AS dead_reason,
         e.error ->> 'category' AS category, e.error ->> 'message' AS message,
-        e.finished_at AS failed_at, e.manual_retries
+        e.finished_at AS failed_at, e.manual_retries, e.batch_id
     FROM executions e
     LEFT JOIN jobs j ON j.execution_id = e.id AND j.round = e.round AND j.status = 'dead'
     WHERE e.status = 'failed'
@@ -241,7 +312,8 @@ FROM (
     FROM (
         SELECT e.id AS execution_id, e.path, coalesce(j.step, e.error ->> 'stage') AS step,
             e.error ->> 'error_type' AS error_type,
-            coalesce(j.dead_reason, 'deadline') AS dead_reason, e.finished_at AS failed_at
+            coalesce(j.dead_reason, 'deadline') AS dead_reason, e.finished_at AS failed_at,
+            e.batch_id
         FROM executions e
         LEFT JOIN jobs j ON j.execution_id = e.id AND j.round = e.round AND j.status = 'dead'
         WHERE e.status = 'failed'
@@ -249,3 +321,117 @@ FROM (
     GROUP BY f.path, f.step, f.error_type, f.dead_reason
 ) g JOIN executions e ON e.id = g.example
 ORDER BY g.executions DESC, g.example DESC LIMIT {limit};
+
+-- name: create_batch
+INSERT INTO batches (
+    path, definition_id, lane, mode, idempotency_key, gated, gates, created_at
+) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+ON CONFLICT (path, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
+RETURNING id;
+
+-- name: batch_by_key
+SELECT id FROM batches WHERE path = ?1 AND idempotency_key = ?2;
+
+-- part: batch_states
+SELECT id, path, definition_id, lane, mode, items, gates, attention, closed_at, cancelled_at, cancelled_by
+FROM batches;
+
+-- name: lock_batch
+<<batch_states>> WHERE id = ?1;
+
+-- name: lock_gated_batches
+<<batch_states>> WHERE id IN (SELECT value FROM json_each(?1)) AND gated ORDER BY id;
+
+-- name: update_batch
+UPDATE batches
+SET items = ?2, gates = ?3, attention = ?4, closed_at = ?5, cancelled_at = ?6, cancelled_by = ?7
+WHERE id = ?1;
+
+-- name: live_jobs
+SELECT j.step, j.held_by, count(*)
+FROM executions e JOIN jobs j ON j.execution_id = e.id
+WHERE e.batch_id = ?1 AND e.status = 'running' AND j.status IN ('queued', 'retry', 'leased')
+GROUP BY j.step, j.held_by;
+
+-- name: batches_to_attend
+SELECT id FROM batches WHERE attention ORDER BY id LIMIT ?1;
+
+-- name: held_jobs
+SELECT e.id, j.id FROM executions e JOIN jobs j ON j.execution_id = e.id
+WHERE e.batch_id = ?1 AND e.status = 'running' AND e.id > ?4 AND j.step = ?2 AND j.held_by = ?3
+ORDER BY e.id LIMIT ?5;
+
+-- name: completed_at
+-- The last one, not the latest: the clock may have gone back.
+SELECT (
+    SELECT finished_at FROM jobs WHERE execution_id = ?1 AND step = ?2 AND status = 'done'
+    ORDER BY id DESC LIMIT 1
+);
+
+-- name: batches
+SELECT b.id, b.path, d.version, b.definition_id, b.lane, b.mode, b.idempotency_key, b.items, b.gates,
+    b.created_at, b.closed_at, b.cancelled_at, b.cancelled_by
+FROM batches b JOIN definitions d ON d.id = b.definition_id
+WHERE {where} ORDER BY b.id DESC LIMIT {limit};
+
+-- name: batch_counts
+-- A job that is not done, in the current round: an execution that runs or failed has one.
+SELECT e.status, j.step, j.status, j.held_by, count(*)
+FROM executions e
+LEFT JOIN jobs j ON j.execution_id = e.id AND j.round = e.round AND j.status <> 'done'
+WHERE {where} GROUP BY e.status, j.step, j.status, j.held_by LIMIT {limit};
+
+-- name: batch_paces
+SELECT j.step, count(*), min(j.finished_at), max(j.finished_at)
+FROM executions e JOIN jobs j ON j.execution_id = e.id
+WHERE {where} GROUP BY j.step LIMIT {limit};
+
+-- name: set_limit
+INSERT INTO limits (name, max_concurrency, manual_reserve, set_by, set_at)
+VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (name) DO UPDATE
+SET max_concurrency = excluded.max_concurrency, manual_reserve = excluded.manual_reserve,
+    set_by = excluded.set_by, set_at = excluded.set_at;
+
+-- name: remove_limit
+DELETE FROM limits WHERE name = ?1 RETURNING name;
+
+-- name: limit_rows
+-- Those that are set, and those that only steps name; with what is leased under each, manual and bulk.
+SELECT n.name, l.max_concurrency, l.manual_reserve, l.set_by, l.set_at,
+    CASE n.name WHEN 'max_concurrency' THEN (
+        SELECT count(*) FROM jobs j JOIN claim_groups g ON g.id = j.claim_group
+        WHERE j.status = 'leased' AND g.lane = 'manual'
+    ) ELSE (
+        SELECT count(*) FROM jobs j JOIN claim_groups g ON g.id = j.claim_group
+        WHERE j.status = 'leased' AND j.limited AND g.limit_name = n.name AND g.lane = 'manual'
+    ) END,
+    CASE n.name WHEN 'max_concurrency' THEN (
+        SELECT count(*) FROM jobs j JOIN claim_groups g ON g.id = j.claim_group
+        WHERE j.status = 'leased' AND g.lane = 'bulk'
+    ) ELSE (
+        SELECT count(*) FROM jobs j JOIN claim_groups g ON g.id = j.claim_group
+        WHERE j.status = 'leased' AND j.limited AND g.limit_name = n.name AND g.lane = 'bulk'
+    ) END
+FROM (
+    SELECT name FROM limits
+    UNION
+    SELECT limit_name FROM claim_groups WHERE limit_name <> ''
+) n LEFT JOIN limits l ON l.name = n.name
+WHERE {where} ORDER BY n.name LIMIT {limit};
+
+-- name: pause
+INSERT INTO pauses (kind, name, paused_by, reason, paused_at) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (kind, name) DO NOTHING
+RETURNING kind, name, paused_by, reason, paused_at;
+
+-- name: resume
+DELETE FROM pauses WHERE kind = ?1 AND name = ?2
+RETURNING kind, name, paused_by, reason, paused_at;
+
+-- name: pause_rows
+SELECT p.kind, p.name, p.paused_by, p.reason, p.paused_at FROM pauses p
+WHERE {where} ORDER BY p.paused_at, p.kind, p.name LIMIT {limit};
+
+-- name: batch_items
+<<execution_rows>> WHERE {where} ORDER BY e.id LIMIT {limit};

@@ -1,0 +1,296 @@
+"""A batch as people see it: how far each step is, what waits for what, and when it may be over.
+
+An execution that runs or has failed has one job in its round that is not done; the steps before it are
+completed, those behind it are yet to come or will not come any more. So a few counted rows tell the state of
+every step of every item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from holdfast.core import describe
+from holdfast.core.failures import StoredError
+from holdfast.core.gates import BARRIER, BarrierGate, BatchRow
+from holdfast.core.model import ExecutionRow, ExecutionStatus, JobRow, JobStatus, Lane, Mode
+from holdfast.engine.controls import clock_time
+from holdfast.engine.settle import skip_reason
+from holdfast.playbook.definition import Definition
+from holdfast.store.interface import BatchCount, BatchPace
+
+# The pace of what ended in this time is the pace of what is to come.
+PACE_SECONDS = 300.0
+
+
+class StepStatus(StrEnum):
+    PENDING = "pending"
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+_OF_JOB = {
+    JobStatus.QUEUED: StepStatus.PENDING,
+    JobStatus.RETRY: StepStatus.PENDING,
+    JobStatus.LEASED: StepStatus.IN_PROGRESS,
+    JobStatus.DONE: StepStatus.COMPLETED,
+    JobStatus.DEAD: StepStatus.FAILED,
+    JobStatus.CANCELLED: StepStatus.SKIPPED,
+}
+
+
+class BatchStatus(StrEnum):
+    OPEN = "open"
+    RUNNING = "running"
+    FINISHED = "finished"
+    CANCELLED = "cancelled"
+
+
+class BarrierView(msgspec.Struct, frozen=True, kw_only=True):
+    """`waits_for` counts the items that are not settled; None once it is open."""
+
+    step: str
+    after: str
+    delay_seconds: float
+    waits_for: int | None
+    opened_at: float | None
+    scheduled_for: float | None
+
+
+class WaveView(msgspec.Struct, frozen=True, kw_only=True):
+    """`waiting` jobs gather for wave `number`, until the `at_work` ones have ended. The wave before it was
+    given the time `available_at`."""
+
+    step: str
+    number: int
+    waiting: int
+    at_work: int
+    available_at: float | None
+
+
+class FailedItem(msgspec.Struct, frozen=True, kw_only=True):
+    execution_id: int
+    step: str
+    error: str
+    dead_reason: str
+    failed_at: float
+
+
+class BatchView(msgspec.Struct, frozen=True, kw_only=True):
+    """`counts` has for each step how many items are at each status of it; `ends_at` is an estimate from the
+    pace of the last minutes, None where there is none to go by."""
+
+    id: int
+    path: str
+    version: int
+    status: BatchStatus
+    lane: Lane
+    mode: Mode
+    idempotency_key: str | None
+    items: int
+    executions: dict[str, int]
+    counts: dict[str, dict[str, int]]
+    barrier: BarrierView | None
+    barriers: tuple[BarrierView, ...]
+    waves: tuple[WaveView, ...]
+    permanently_failed_jobs: tuple[FailedItem, ...]
+    created_at: float
+    closed_at: float | None
+    cancelled_at: float | None
+    cancelled_by: str | None
+    ends_at: float | None
+    at: float
+
+    @property
+    def is_over(self) -> bool:
+        return self.status in (BatchStatus.FINISHED, BatchStatus.CANCELLED)
+
+
+class BatchItem(msgspec.Struct, frozen=True, kw_only=True):
+    """One item; `tracking` has a document for each step of its pipeline."""
+
+    id: int
+    status: ExecutionStatus
+    workload: Any
+    tracking: dict[str, dict[str, Any]]
+    created_at: float
+    finished_at: float | None
+
+
+def batch_view(
+    batch: BatchRow,
+    definition: Definition,
+    counted: Sequence[BatchCount],
+    paces: Iterable[BatchPace],
+    failed: Sequence[FailedItem],
+    now: float,
+) -> BatchView:
+    executions = {status.value: 0 for status in ExecutionStatus}
+    for count in counted:
+        executions[count.execution_status] += count.items
+    counts = step_counts(definition, counted)
+    running = executions[ExecutionStatus.RUNNING]
+    status = BatchStatus.RUNNING
+    if batch.closed_at is None:
+        status = BatchStatus.OPEN
+    elif not running:
+        status = BatchStatus.FINISHED if batch.cancelled_at is None else BatchStatus.CANCELLED
+    barriers = tuple(_barrier(gate) for gate in batch.gates.barriers)
+    return BatchView(
+        id=batch.id,
+        path=batch.path,
+        version=batch.version,
+        status=status,
+        lane=batch.lane,
+        mode=batch.mode,
+        idempotency_key=batch.idempotency_key,
+        items=batch.items,
+        executions=executions,
+        counts=counts,
+        barrier=barriers[0] if barriers else None,
+        barriers=barriers,
+        waves=tuple(
+            WaveView(
+                step=wave.step,
+                number=wave.number,
+                waiting=wave.waiting,
+                at_work=wave.active,
+                available_at=wave.available_at,
+            )
+            for wave in batch.gates.waves
+        ),
+        permanently_failed_jobs=tuple(failed),
+        created_at=batch.created_at,
+        closed_at=batch.closed_at,
+        cancelled_at=batch.cancelled_at,
+        cancelled_by=batch.cancelled_by,
+        ends_at=_estimate(batch, definition, counts, paces, now) if status is BatchStatus.RUNNING else None,
+        at=now,
+    )
+
+
+def step_counts(definition: Definition, counted: Iterable[BatchCount]) -> dict[str, dict[str, int]]:
+    counts = {step.name: {status.value: 0 for status in StepStatus} for step in definition.steps}
+    for count in counted:
+        for name, status in _statuses(definition, count.execution_status, count.step, count.job_status):
+            counts[name][status] += count.items
+    return counts
+
+
+def _statuses(
+    definition: Definition, execution: ExecutionStatus, step: str | None, job: JobStatus | None
+) -> Iterable[tuple[str, StepStatus]]:
+    """Of every step, where an execution has this job that is not done."""
+    place = len(definition.steps) if step is None or job is None else definition.position(step)
+    ahead = StepStatus.PENDING if execution is ExecutionStatus.RUNNING else StepStatus.SKIPPED
+    for position, item in enumerate(definition.steps):
+        if position < place:
+            yield item.name, StepStatus.COMPLETED
+        elif position == place and job is not None:
+            # A deadline cancels the job of an execution that has failed by it.
+            is_failed = execution is ExecutionStatus.FAILED
+            yield item.name, StepStatus.FAILED if is_failed else _OF_JOB[job]
+        else:
+            yield item.name, ahead
+
+
+def _barrier(gate: BarrierGate) -> BarrierView:
+    return BarrierView(
+        step=gate.step,
+        after=gate.after,
+        delay_seconds=gate.delay_seconds,
+        waits_for=gate.unsettled if gate.opened_at is None else None,
+        opened_at=gate.opened_at,
+        scheduled_for=gate.scheduled_for,
+    )
+
+
+def _estimate(
+    batch: BatchRow,
+    definition: Definition,
+    counts: dict[str, dict[str, int]],
+    paces: Iterable[BatchPace],
+    now: float,
+) -> float | None:
+    """Step by step at the pace of its own jobs, or, where none has ended yet, at that of the slowest; a
+    barrier that is not open adds its delay."""
+    rates = {pace.step: pace.jobs / max(now - pace.first_at, 1.0) for pace in paces if pace.jobs}
+    known = min(rates.values(), default=None)
+    if known is None:
+        return None
+    ends_at = now
+    for step in definition.steps:
+        left = counts[step.name][StepStatus.PENDING] + counts[step.name][StepStatus.IN_PROGRESS]
+        if not left:
+            continue
+        gate = batch.gates.barrier(step.name)
+        if gate is not None:
+            ends_at = max(ends_at, gate.scheduled_for or ends_at + gate.delay_seconds)
+        ends_at += left / rates.get(step.name, known)
+    return ends_at
+
+
+def waited_for(job: JobRow, batch: BatchRow | None, now: float) -> str:
+    """What keeps a job waiting that is held at a gate of its batch, or scheduled for later by one."""
+    if job.held_by is None or batch is None:
+        at = job.scheduled_for
+        is_early = at is not None and at > now and job.status is JobStatus.QUEUED
+        return describe.scheduled(job.step, clock_time(at or now, now)) if is_early else ""
+    barrier, wave = batch.gates.barrier(job.step), batch.gates.wave(job.step)
+    if job.held_by == BARRIER and barrier is not None:
+        return describe.at_barrier(
+            job.step, batch.id, barrier.unsettled, is_closed=batch.closed_at is not None
+        )
+    return describe.in_wave(job.step, job.held_by, 0 if wave is None else wave.active)
+
+
+def batch_item(execution: ExecutionRow, jobs: Sequence[JobRow], definition: Definition) -> BatchItem:
+    current = next(
+        (job for job in jobs if job.round == execution.round and job.status is not JobStatus.DONE), None
+    )
+    latest = {job.step: job for job in jobs}  # in the order of their ids
+    step, job = (current.step, current.status) if current else (None, None)
+    statuses = _statuses(definition, execution.status, step, job)
+    return BatchItem(
+        id=execution.id,
+        status=execution.status,
+        workload=execution.workload,
+        tracking={
+            name: _tracked(name, status, latest.get(name), execution, definition) for name, status in statuses
+        },
+        created_at=execution.created_at,
+        finished_at=execution.finished_at,
+    )
+
+
+def _tracked(
+    name: str, status: StepStatus, job: JobRow | None, execution: ExecutionRow, definition: Definition
+) -> dict[str, Any]:
+    has_begun = job is not None and (
+        status in (StepStatus.COMPLETED, StepStatus.FAILED) or job.round == execution.round
+    )
+    error = execution.error
+    barrier = definition.step(name).barrier
+    told: str | None = None
+    if error is not None and error.stage == name and status is not StepStatus.COMPLETED:
+        told = error_line(error)
+    elif error is not None and status is StepStatus.SKIPPED and barrier is not None:
+        told = skip_reason(error.stage, name)
+    document: dict[str, Any] = {
+        "status": status.value,
+        "attempts": job.attempts if job is not None and has_begun else 0,
+        "last_attempt_at": job.last_attempt_at if job is not None and has_begun else None,
+        "error": told,
+    }
+    if barrier is not None:
+        document["scheduled_for"] = job.scheduled_for if job is not None and has_begun else None
+    return document
+
+
+def error_line(error: StoredError) -> str:
+    return f"{error.error_type}: {error.message}"

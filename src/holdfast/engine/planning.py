@@ -1,0 +1,57 @@
+"""Runs plans in transactions. A plan cannot wait inside one: where it turns out to need a definition, or the
+time at which a step was done, that is looked up and the transaction is run again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from holdfast.engine.batch_book import BatchBook, CompletionMissing
+from holdfast.engine.definitions import DefinitionMissing, Definitions
+from holdfast.store.interface import ExecutionsPlan, JobsPlan, Store
+
+
+class Planning:
+    def __init__(self, store: Store, definitions: Definitions) -> None:
+        self._store = store
+        self._definitions = definitions
+        self.attention = asyncio.Event()
+        """Set when a batch has a gate to be opened."""
+        self.fleet_limited = False
+        """A limit over everything is set, as the last lease has found: each end makes a place under it."""
+
+    def book(self, now: float) -> BatchBook:
+        return BatchBook(self._definitions, now)
+
+    async def jobs(
+        self, ids: Sequence[int], plan: JobsPlan, book: BatchBook, *, skip_locked: bool = False
+    ) -> None:
+        await self._repeated(
+            lambda: self._store.amend_jobs(ids, plan, book.now, batches=book.load, skip_locked=skip_locked),
+            book,
+        )
+
+    async def executions(self, ids: Sequence[int], plan: ExecutionsPlan, book: BatchBook) -> None:
+        await self._repeated(
+            lambda: self._store.amend_executions(ids, plan, book.now, batches=book.load), book
+        )
+
+    async def _repeated(self, transaction: Callable[[], Awaitable[None]], book: BatchBook) -> None:
+        while True:
+            try:
+                await transaction()
+                break
+            except DefinitionMissing as missing:
+                await self._definitions.load(missing.definition_id)
+            except CompletionMissing as missing:
+                await self.look_up(book, missing.execution_id, missing.step)
+        self.attend(book)
+
+    async def look_up(self, book: BatchBook, execution_id: int, step: str) -> None:
+        """When a step was done, for a plan that is to run."""
+        found = await self._store.completed_at(execution_id, step)
+        book.completions[execution_id, step] = book.now if found is None else found
+
+    def attend(self, book: BatchBook) -> None:
+        if book.needs_attention:
+            self.attention.set()

@@ -1,0 +1,93 @@
+"""Batches in PostgreSQL: the verbs that change one, each under the lock of its row.
+
+Whoever changes a job of a gated batch takes that lock last, after those of executions and jobs; whoever
+begins with it (adding, closing, opening a gate) takes none of the others. So nobody waits in a circle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+from holdfast.core.gates import BatchState
+from holdfast.store import rows
+from holdfast.store.interface import (
+    AddingPlan,
+    BatchesLoader,
+    BatchPlan,
+    Inserted,
+    LiveJobs,
+    NewBatch,
+    NewExecution,
+)
+
+T = TypeVar("T")
+Connection: TypeAlias = Any
+
+
+class PostgresBatches:
+    _sql: dict[str, str]
+
+    async def _transact(self, action: Callable[[Connection], Awaitable[T]]) -> T:
+        raise NotImplementedError
+
+    async def insert_in(
+        self, db: Connection, executions: Sequence[NewExecution], now: float, *, apart: bool = False
+    ) -> list[Inserted]:
+        raise NotImplementedError
+
+    async def create_batch(self, batch: NewBatch, now: float) -> tuple[BatchState, bool]:
+        async def create(db: Connection) -> tuple[BatchState, bool]:
+            made = await db.fetchval(self._sql["create_batch"], *batch, now)
+            found = made or await db.fetchval(self._sql["batch_by_key"], batch.path, batch.idempotency_key)
+            [state] = await self._batch(db, found)
+            return state, made is not None
+
+        return await self._transact(create)
+
+    async def add_to_batch(
+        self, batch_id: int, executions: Sequence[NewExecution], plan: AddingPlan, now: float
+    ) -> list[Inserted]:
+        async def add(db: Connection) -> list[Inserted]:
+            found = await self._batch(db, batch_id)
+            if not found:
+                raise LookupError(batch_id)
+            inserted = await self.insert_in(db, executions, now)
+            await self._save(db, [plan(found[0], inserted)])
+            return inserted
+
+        return await self._transact(add)
+
+    async def amend_batch(
+        self, batch_id: int, plan: BatchPlan, now: float, *, count_jobs: bool = False
+    ) -> BatchState | None:
+        async def amend(db: Connection) -> BatchState | None:
+            found = await self._batch(db, batch_id)
+            if not found:
+                return None
+            live: LiveJobs = {}
+            if count_jobs:
+                counted = await db.fetch(self._sql["live_jobs"], batch_id)
+                live = {(step, held_by): jobs for step, held_by, jobs in counted}
+            amended = plan(found[0], live)
+            if amended != found[0]:
+                await self._save(db, [amended])
+            return amended
+
+        return await self._transact(amend)
+
+    async def _batch(self, db: Connection, batch_id: int) -> list[BatchState]:
+        return rows.batch_states(await db.fetch(self._sql["lock_batch"], batch_id))
+
+    async def _load_batches(
+        self, db: Connection, ids: set[int | None], batches: BatchesLoader | None
+    ) -> None:
+        if batches is not None:
+            known = sorted(id_ for id_ in ids if id_ is not None)
+            batches(
+                rows.batch_states(await db.fetch(self._sql["lock_gated_batches"], known)) if known else []
+            )
+
+    async def _save(self, db: Connection, batches: Sequence[BatchState]) -> None:
+        for batch in batches:
+            await db.execute(self._sql["update_batch"], *rows.changed_batch_columns(batch))
