@@ -13,15 +13,18 @@ import pytest
 from click.testing import CliRunner
 
 import holdfast
-from holdfast.bench import engine_run, raw
+from holdfast.bench import claims, engine_run, raw
 from holdfast.bench.places import Place, PostgresPlace, SqlitePlace, check_completed, row_counts
 from holdfast.bench.postgres import TemporaryPostgres
-from holdfast.bench.scenarios import LATENCY, SCENARIOS, Scenario
+from holdfast.bench.scenarios import CLAIM, PIPELINE, SCENARIOS, Kind, Scenario, application
 from holdfast.bench.suite import RAW_LOOPS
 from holdfast.cli.bench import SCENARIO_NAMES, bench
 
 RATES = {"rate", "raw_rate", "ratio"}
 TIMES = {"p50_ms", "p99_ms"}
+ITEM_COSTS = {f"{part}_{of}" for part in ("submit", "settle", "open", "status") for of in ("us", "ratio")}
+CLAIM_COSTS = {"claim_ms", "empty_ms", "future_ratio", "future_empty_ratio", "backlog_ratio"}
+FIGURES = {Kind.RATES: RATES, Kind.LATENCY: TIMES, Kind.BATCH: ITEM_COSTS, Kind.CLAIM: CLAIM_COSTS}
 
 # More than a batch, and no multiple of it, so that batches of mixed turns occur.
 EXECUTIONS = raw.BATCH + 7
@@ -52,7 +55,7 @@ def assert_complete(results: dict[str, Any]) -> None:
     for name, by_store in results.items():
         assert list(by_store) == ["sqlite", "postgresql"]
         for figures in by_store.values():
-            assert set(figures) == (TIMES if name == LATENCY.name else RATES)
+            assert set(figures) == FIGURES[SCENARIOS[name].kind]
             assert all(isinstance(figure, int | float) and figure >= 0 for figure in figures.values())
 
 
@@ -75,6 +78,35 @@ def test_without_json_the_figures_are_a_table_with_its_method() -> None:
     assert "drain" in result.output and "latency" in result.output and "cores" in result.output
     assert "postgresql" not in result.output and "retry:" not in result.output
     assert "\x1b" not in result.output
+
+
+def test_what_a_batch_and_a_claim_cost_has_tables_of_its_own() -> None:
+    asked = ["--quick", "--store", "sqlite", "--scenario", "batch", "--scenario", "claim", "--size", "20"]
+    result = CliRunner().invoke(bench, asked)
+    assert result.exit_code == 0, result.output
+    headings = [line.split() for line in result.output.split("\n") if line.startswith("scenario")]
+    assert [line[:3] for line in headings] == [["scenario", "store", "items"], ["scenario", "store", "jobs"]]
+    assert "of raw" not in result.output
+
+
+def test_the_rows_in_a_claims_way_are_real_and_none_of_them_is_leased(place: Place) -> None:
+    """Copied, not submitted: each has its execution, its turn in the claim index, and the right time."""
+
+    async def main() -> None:
+        async with place.database() as url:
+            for delay in (claims.FUTURE_SECONDS, 0.0):
+                await claims.fill(place, url, CLAIM, 30, delay)
+            async with application(url, CLAIM, lambda _: None) as app:
+                engine = await app.engine()
+                leased = await engine.lease("bench", [f"{PIPELINE}/work"], 100)
+                assert len({job.execution_id for job in leased.jobs}) == 30
+                assert {job.workload for job in leased.jobs} == {'{"number":0}'}
+            query = "SELECT status, count(*), count(DISTINCT available_at)"
+            query += f" FROM {place.schema}jobs GROUP BY status"
+            found = {tuple(row) for row in await place.fetch(url, query)}
+            assert found == {("leased", 30, 30), ("queued", 30, 30)}
+
+    asyncio.run(main())
 
 
 def test_a_missing_postgresql_is_told_with_the_way_around_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,9 @@ class Place(Protocol):
     async def fetch(self, url: str, query: str) -> Sequence[Sequence[Any]]:
         """The rows of one query."""
 
+    async def columns(self, url: str, table: str) -> list[str]:
+        """Of one table of the engine, without its id."""
+
     async def settle(self, url: str) -> None:
         """Write to the tables what is still only in the log."""
 
@@ -59,6 +62,10 @@ class SqlitePlace:
             return connection.execute(query).fetchall()
         finally:
             connection.close()
+
+    async def columns(self, url: str, table: str) -> list[str]:
+        found = await self.fetch(url, f"SELECT name FROM pragma_table_info('{table}') WHERE name <> 'id'")
+        return [name for (name,) in found]
 
     async def settle(self, url: str) -> None:
         await self.fetch(url, "PRAGMA wal_checkpoint(TRUNCATE)")
@@ -91,6 +98,14 @@ class PostgresPlace:
             return found
         finally:
             await connection.close()
+
+    async def columns(self, url: str, table: str) -> list[str]:
+        found = await self.fetch(
+            url,
+            "SELECT column_name FROM information_schema.columns"
+            f" WHERE table_schema = 'holdfast' AND table_name = '{table}' AND column_name <> 'id'",
+        )
+        return [name for (name,) in found]
 
     async def settle(self, url: str) -> None:
         await self.fetch(url, "CHECKPOINT")

@@ -1,13 +1,15 @@
-"""What is measured: four kinds of work, and the programs that do them through the public API.
+"""What is measured: six kinds of work, and the programs that do them through the public API.
 
 Each scenario is a pipeline whose handlers do nothing, so that what is left is the engine and its
-database. All but the latency have a raw counterpart, see raw.py.
+database. Those whose figure is a rate have a raw counterpart, see raw.py; of a batch and of a claim it is
+shown that they stay as they are where there is ten times as much (batches.py) or a full queue (claims.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 
 from holdfast.app import Holdfast
 from holdfast.core.errors import TransientError
@@ -15,6 +17,15 @@ from holdfast.core.retry import RetryPolicy
 from holdfast.worker.context import Context
 
 PIPELINE = "bench"
+
+
+class Kind(Enum):
+    """What the figures of a scenario are."""
+
+    RATES = "executions per second, and of the raw loop"
+    LATENCY = "milliseconds"
+    BATCH = "the cost of an item, and of one in a batch of a tenth"
+    CLAIM = "the cost of a claim, and of one in a full queue"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +38,11 @@ class Scenario:
     size: int
     size_quick: int
     failures: int = 0
-    has_raw: bool = True
+    kind: Kind = Kind.RATES
+
+    @property
+    def has_raw(self) -> bool:
+        return self.kind is Kind.RATES
 
     @property
     def leases_per_execution(self) -> int:
@@ -58,7 +73,7 @@ LATENCY = Scenario(
     steps=("work",),
     size=200,
     size_quick=60,
-    has_raw=False,
+    kind=Kind.LATENCY,
 )
 RETRY = Scenario(
     name="retry",
@@ -69,7 +84,24 @@ RETRY = Scenario(
     failures=2,
 )
 
-SCENARIOS = {scenario.name: scenario for scenario in (DRAIN, PIPELINE_OF_THREE, LATENCY, RETRY)}
+BATCH = Scenario(
+    name="batch",
+    about="by the item of a batch with a barrier, and how many times (x) what it takes in one of a tenth",
+    steps=("request", "download"),
+    size=100_000,
+    size_quick=10_000,
+    kind=Kind.BATCH,
+)
+CLAIM = Scenario(
+    name="claim",
+    about="a claim of 10 jobs, an empty one, and how many times (x) that with jobs ahead, not due or ready",
+    steps=("work",),
+    size=300_000,
+    size_quick=50_000,
+    kind=Kind.CLAIM,
+)
+
+SCENARIOS = {scenario.name: scenario for scenario in (DRAIN, PIPELINE_OF_THREE, LATENCY, RETRY, BATCH, CLAIM)}
 
 
 OnCall = Callable[[Context], None]

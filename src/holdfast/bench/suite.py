@@ -15,12 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.bench import engine_run, raw
+from holdfast.bench.batches import batch_seconds
+from holdfast.bench.claims import claim_seconds
 from holdfast.bench.places import Place, PostgresPlace, SqlitePlace, check_completed
 from holdfast.bench.postgres import TemporaryPostgres
 from holdfast.bench.raw import RawLoop
 from holdfast.bench.raw_postgres import run_raw_postgres
 from holdfast.bench.raw_sqlite import run_raw_sqlite
-from holdfast.bench.scenarios import SCENARIOS, Scenario
+from holdfast.bench.scenarios import SCENARIOS, Kind, Scenario
 
 Figures = dict[str, float]
 Results = dict[str, dict[str, Figures]]
@@ -28,6 +30,8 @@ Results = dict[str, dict[str, Figures]]
 STORES = ("sqlite", "postgresql")
 ROUNDS = 3
 ROUNDS_QUICK = 2
+SMALL_PART = 10
+BATCH_PARTS = ("submit", "settle", "open", "status")
 
 RAW_LOOPS: dict[str, RawLoop] = {"sqlite": run_raw_sqlite, "postgresql": run_raw_postgres}
 
@@ -71,14 +75,20 @@ class Sitting:
             yield places
 
     async def _measure(self, places: list[Place]) -> Results:
+        measures = {
+            Kind.RATES: self._rates,
+            Kind.LATENCY: self._latency,
+            Kind.BATCH: self._batch,
+            Kind.CLAIM: self._claim,
+        }
         results: Results = {}
         for scenario in SCENARIOS.values():
             if scenario.name not in self.scenarios:
                 continue
             results[scenario.name] = {}
             for place in places:
-                measure = self._rates if scenario.has_raw else self._latency
-                results[scenario.name][place.store] = await measure(scenario, place)
+                figures = await measures[scenario.kind](scenario, place)
+                results[scenario.name][place.store] = figures
         return results
 
     async def _rates(self, scenario: Scenario, place: Place) -> Figures:
@@ -111,6 +121,33 @@ class Sitting:
         async with place.database() as url:
             taken = await engine_run.latencies(url, scenario, self.size_of(scenario))
         return {"p50_ms": _percentile_ms(taken, 50), "p99_ms": _percentile_ms(taken, 99)}
+
+    async def _batch(self, scenario: Scenario, place: Place) -> Figures:
+        """By the item, of the larger batch; the ratios say what an item costs there more than in a smaller
+        one, which is run before and after it: the machine may have become slower or faster."""
+        large = self.size_of(scenario)
+        small = max(large // SMALL_PART, 1)
+        taken = []
+        for items in (small, large, small):
+            self.progress(f"{scenario.name} of {items:,} on {place.store}")
+            taken.append(await batch_seconds(place, items))
+        figures: Figures = {}
+        for part in BATCH_PARTS:
+            before, at_large, after = (getattr(seconds, part) for seconds in taken)
+            figures[f"{part}_us"] = round(at_large / large * 1e6, 2)
+            figures[f"{part}_ratio"] = round(at_large / large / ((before + after) / 2 / small), 2)
+        return figures
+
+    async def _claim(self, scenario: Scenario, place: Place) -> Figures:
+        self.progress(f"{scenario.name} on {place.store}")
+        taken = await claim_seconds(place, scenario, self.size_of(scenario))
+        return {
+            "claim_ms": round(taken.plain * 1000, 2),
+            "empty_ms": round(taken.empty * 1000, 2),
+            "future_ratio": round(taken.future / taken.plain, 2),
+            "future_empty_ratio": round(taken.empty_future / taken.empty, 2),
+            "backlog_ratio": round(taken.backlog / taken.plain, 2),
+        }
 
 
 def _counting(seconds: Sequence[float]) -> float:

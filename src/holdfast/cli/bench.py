@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from holdfast.bench.suite import Results, Sitting
 
 STORES = ("sqlite", "postgresql", "both")
-SCENARIO_NAMES = ("drain", "pipeline", "latency", "retry")
+SCENARIO_NAMES = ("drain", "pipeline", "latency", "retry", "batch", "claim")
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Smaller sizes and fewer rounds: under a minute in all.")
+@click.option("--quick", is_flag=True, help="Smaller sizes and fewer rounds: about a minute in all.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, and nothing else.")
 @click.option("--store", type=click.Choice(STORES), default="both", show_default=True)
 @click.option(
