@@ -76,7 +76,7 @@ class Fleet:
     def __init__(self, folder: Path, url: str) -> None:
         self.folder = folder
         self._url = url
-        self._started: list[WorkerProcess] = []
+        self.started: list[WorkerProcess] = []
 
     def __enter__(self) -> Self:
         return self
@@ -87,7 +87,7 @@ class Fleet:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for worker in self._started:
+        for worker in self.started:
             worker.kill()
 
     def _inherited_path(self) -> list[str]:
@@ -95,7 +95,7 @@ class Fleet:
 
     def start(self, script: Path, *arguments: str) -> WorkerProcess:
         """Run a script as `script URL FOLDER NAME PARENT arguments...`."""
-        name = f"w{len(self._started) + 1}"
+        name = f"w{len(self.started) + 1}"
         log = self.folder / f"{name}.log"
         command: Sequence[str] = [
             sys.executable,
@@ -113,5 +113,5 @@ class Fleet:
                 stderr=subprocess.STDOUT,
             )
         worker = WorkerProcess(name, process, log)
-        self._started.append(worker)
+        self.started.append(worker)
         return worker
