@@ -26,10 +26,12 @@ from holdfast.core.model import (
     ExecutionRow,
     Failed,
     JobRow,
+    Lane,
     Leased,
     LeaseRef,
     LeaseResult,
     Report,
+    WorkerRecord,
 )
 from holdfast.core.replay import replay
 from holdfast.core.retry import RetryPolicy
@@ -145,6 +147,22 @@ class Scenario:
 
     async def retry(self, execution_id: int, **request: Any) -> None:
         await self.engine.retry(execution_id, RetryRequest(**request))
+
+    async def staff(self, *handlers: str, lanes: Sequence[Lane] = tuple(Lane)) -> None:
+        """A worker that lives on, here and for the commands, and offers these handlers or all there are."""
+        await self.engine.announce(
+            WorkerRecord(
+                worker_id="staff",
+                host="host",
+                pid=1,
+                version="0.1.0",
+                concurrency=4,
+                lanes=tuple(lanes),
+                handlers=handlers or tuple(self._handlers),
+                started_at=START,
+                announce_seconds=1e10,
+            )
+        )
 
     # looking
 

@@ -85,7 +85,7 @@ def test_a_wrong_definition_is_refused_with_what_is_allowed(sqlite_url: str, def
 @pytest.mark.parametrize(
     ("define", "problem"),
     [
-        (lambda hf: Holdfast(5), "a text, not a int"),
+        (lambda hf: Holdfast(5), "a text, not an int"),
         (lambda hf: Holdfast(payload_bytes_max=0), "payload_bytes_max must be a whole number from 1, not 0"),
         (lambda hf: Holdfast(payload_bytes_max="1"), "payload_bytes_max .* not '1'"),
         (lambda hf: hf.step(4), "Step 4 must be a function, not 4"),

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import Context, Holdfast, IdempotencyConflict, InvalidInput, PermanentError, Retry, UnknownName
 from holdfast.batch import ITEMS_PER_TRANSACTION
-from holdfast.core.errors import BatchClosed
+from holdfast.core.errors import BatchClosed, PayloadInvalid, StoreUnavailable
 from holdfast.testing import AsyncRehearsal, Rehearsal
 from running import run
 
@@ -145,6 +145,147 @@ def test_keys_of_single_items_hold_within_their_batch(store_url: str) -> None:
     run(story())
 
 
+def failing_once(hf: Holdfast, at_call: int) -> Any:
+    """Lets one of the calls that add to a batch fail, as a database does that is away for a moment."""
+
+    async def arrange() -> None:
+        store = (await hf.engine()).store
+        add, calls = store.add_to_batch, []
+
+        async def add_or_fail(*arguments: Any) -> Any:
+            calls.append(1)
+            if len(calls) == at_call:
+                raise StoreUnavailable("away for a moment")
+            return await add(*arguments)
+
+        store.add_to_batch = add_or_fail  # type: ignore[method-assign]
+
+    return arrange()
+
+
+def test_with_a_key_the_same_batch_can_be_awaited_again_after_an_error(store_url: str) -> None:
+    async def story() -> None:
+        async with reports(store_url) as hf:
+            await failing_once(hf, 2)
+            batch = hf.batch("reports", list(range(MANY)), key="june")
+            with pytest.raises(StoreUnavailable):
+                await batch
+            await batch
+            view = await batch.status()
+            assert (view.items, view.status) == (MANY, "running")
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("key", "source"),
+    [(None, lambda: list(range(MANY))), ("june", lambda: upto(MANY))],
+    ids=["no key", "once"],
+)
+def test_what_cannot_be_filled_again_says_so_instead_of_losing_the_rest(
+    sqlite_url: str, key: str | None, source: Any
+) -> None:
+    async def story() -> None:
+        async with reports(sqlite_url) as hf:
+            await failing_once(hf, 2)
+            batch = hf.batch("reports", source(), key=key)
+            with pytest.raises(StoreUnavailable):
+                await batch
+            with pytest.raises(InvalidInput, match=f"Batch {batch.id} was filled in part"):
+                await batch
+            assert (await batch.status()).status == "open"
+
+    run(story())
+
+
+def test_an_item_that_could_not_be_added_keeps_its_place(sqlite_url: str) -> None:
+    async def story() -> None:
+        async with reports(sqlite_url) as hf:
+            await failing_once(hf, 2)
+            async with hf.batch("reports", key="june") as batch:
+                first = await batch.add("a")
+                with pytest.raises(StoreUnavailable):
+                    await batch.add("b")
+                second = await batch.add("b")
+            again = await hf.batch("reports", ["a", "b"], key="june")
+            assert [item.id async for item in again.items()] == [first, second]
+
+    run(story())
+
+
+def test_a_block_leaves_a_batch_open_where_that_is_asked_for(sqlite_url: str) -> None:
+    async def story() -> None:
+        async with reports(sqlite_url) as hf:
+            async with hf.batch("reports", close=False) as batch:
+                await batch.add(1)
+            assert (await batch.status()).status == "open"
+            async with hf.batch_by_id(batch.id) as again:
+                await again.add(2)
+            view = await again.status()
+            assert (view.items, view.status) == (2, "running")
+
+    run(story())
+
+
+def test_a_batch_that_is_closed_is_not_said_to_be_left_open(
+    sqlite_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        async with reports(sqlite_url) as hf:
+            await hf.batch("reports", [1, 2], key="june")
+            with pytest.raises(IdempotencyConflict):
+                await hf.batch("reports", [1, 3], key="june")
+            assert "left open" not in caplog.text
+
+    run(story())
+
+
+def test_the_item_that_cannot_be_accepted_is_named(sqlite_url: str) -> None:
+    async def story() -> None:
+        async with reports(sqlite_url) as hf:
+            items: list[Any] = [*range(MANY - 1), {"a", "set"}]
+            with pytest.raises(PayloadInvalid, match=rf"^Item {MANY}: "):
+                await hf.batch("reports", items)
+            with pytest.raises(PayloadInvalid, match=r"^Item 2: "):
+                await hf.submit_many("reports", [1, {2}])
+            with pytest.raises(PayloadInvalid, match=r"^The workload"):
+                await hf.submit("reports", {2})
+
+    run(story())
+
+
+def test_keys_that_look_like_those_of_items_are_refused(sqlite_url: str) -> None:
+    async def story() -> None:
+        async with reports(sqlite_url) as hf:
+            with pytest.raises(InvalidInput, match="begins as those of a batch's items do"):
+                await hf.submit("reports", 1, idempotency_key="batch 7: a")
+            async with hf.batch("reports", key="june") as batch:
+                with pytest.raises(InvalidInput, match="what an item's place is called"):
+                    await batch.add(1, key="item 1")
+
+    run(story())
+
+
+def test_a_key_is_of_one_lane_and_a_repeat_uses_up_no_number(store_url: str) -> None:
+    async def story() -> None:
+        async with reports(store_url) as hf:
+            first = await hf.batch("reports", [1], key="june")
+            with pytest.raises(IdempotencyConflict, match="whose lane is bulk"):
+                await hf.batch("reports", [1], key="june", lane="manual")
+            again = await hf.batch("reports", [1], key="june")
+            other = await hf.batch("reports", [1])
+            assert (again.id, other.id) == (first.id, first.id + 1)
+
+    run(story())
+
+
+def test_a_batch_that_nobody_awaits_is_told(sqlite_url: str) -> None:
+    hf = reports(sqlite_url)
+    with pytest.warns(RuntimeWarning, match="never awaited"):
+        hf.batch("reports", [1]).__del__()
+    hf.batch("reports").__del__()
+
+
 def test_what_cannot_be_is_refused_with_what_may(sqlite_url: str) -> None:
     async def story() -> None:
         async with reports(sqlite_url) as hf:
@@ -240,3 +381,10 @@ def test_a_rehearsal_in_a_test_that_is_async_waits_for_batches_too(store_url: st
             assert view.executions["completed"] + view.executions["failed"] == 2
 
     run(story())
+
+
+def test_a_rehearsal_takes_a_batch_as_it_is(sqlite_url: str) -> None:
+    hf = reports(sqlite_url)
+    with Rehearsal(hf) as rehearsal:
+        batch = rehearsal.do(hf.batch("reports", [2, 4]))
+        assert rehearsal.do(batch.wait()).executions["completed"] == 2

@@ -22,7 +22,7 @@ from holdfast.batch import Batch, Items
 from holdfast.core.errors import DefinitionInvalid, InvalidInput, StoreUrlInvalid, UnknownPipeline
 from holdfast.core.masking import mask_secrets
 from holdfast.core.model import Event, ExecutionStatus, Lane, Mode
-from holdfast.core.payload import PAYLOAD_BYTES_MAX_DEFAULT, check_name, member
+from holdfast.core.payload import PAYLOAD_BYTES_MAX_DEFAULT, a_type, check_name, member
 from holdfast.core.retry import RetryPolicy, checked_seconds, parse_duration
 from holdfast.engine import Engine, ExecutionView, Page, Submission
 from holdfast.engine.checks import unknown_pipeline
@@ -110,7 +110,7 @@ class Holdfast(Operating):
             url = os.environ.get(URL_VARIABLE) or URL_DEFAULT
         if not isinstance(url, str):
             raise StoreUrlInvalid(
-                f"The address of a database is a text, not a {type(url).__name__}.",
+                f"The address of a database is a text, not {a_type(url)}.",
                 guidance=f"For example {URL_DEFAULT}.",
             )
         if not _is_count(payload_bytes_max):
@@ -571,7 +571,7 @@ def _submission(
 def _submissions(pipeline: str, workloads: Iterable[Any], lane: Lane | str) -> list[Submission]:
     if not is_list(workloads):
         raise InvalidInput(
-            f"The workloads of submit_many cannot be a {type(workloads).__name__}.",
+            f"The workloads of submit_many cannot be {a_type(workloads)}.",
             guidance="Give a list of workloads; submit() takes a single one.",
         )
     return [Submission(path=pipeline, workload=workload, lane=lane) for workload in workloads]  # type: ignore[arg-type]

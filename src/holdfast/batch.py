@@ -12,14 +12,18 @@ With a `key` both can be repeated after a crash: what was added is found again, 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import re
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable
+import warnings
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator
 from itertools import islice
 from typing import Any, Protocol
 
-from holdfast.core.errors import BatchClosed, InvalidInput
+from holdfast.core.errors import InvalidInput
 from holdfast.core.model import ExecutionStatus, Lane, Mode
+from holdfast.core.payload import a_type
 from holdfast.core.retry import parse_duration
 from holdfast.engine import Engine, Page, Submission
 from holdfast.engine.batch_view import BatchItem, BatchView
@@ -31,6 +35,7 @@ log = logging.getLogger("holdfast")
 # Of one transaction. A stream is never held in memory whole.
 ITEMS_PER_TRANSACTION = 500
 POLL_SECONDS = 0.5
+_PLACE = re.compile(r"item \d+")
 
 Items = Iterable[Any] | AsyncIterable[Any]
 
@@ -61,7 +66,7 @@ class Batch:
     ) -> None:
         if items is not None and not isinstance(items, AsyncIterable) and not is_list(items):
             raise InvalidInput(
-                f"The items of a batch cannot be a {type(items).__name__}.",
+                f"The items of a batch cannot be {a_type(items)}.",
                 guidance="Give a list of workloads, or anything that yields them.",
             )
         self._app = app
@@ -74,6 +79,8 @@ class Batch:
         self._deadline = None if deadline is None else parse_duration(deadline, field="deadline")
         self._close = close
         self._added = 0
+        self._is_begun = False
+        self._is_partly_filled = False
 
     def __repr__(self) -> str:
         return f"Batch(id={self._id})"
@@ -101,29 +108,48 @@ class Batch:
     async def __aenter__(self) -> Batch:
         await self._create()
         if self._items is not None:
-            items, self._items = self._items, None
-            try:
-                await self.add_many(items)
-            except BaseException as error:
-                if not isinstance(error, BatchClosed):
-                    self._tell_left_open()  # nobody else knows its number
-                raise
+            await self._fill(self._items)
+            self._items = None
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            await self.close()
-        else:
-            self._tell_left_open()
+    async def _fill(self, items: Items) -> None:
+        """After an error it begins anew, where keys tell what is there and the items can be had again."""
+        if self._is_partly_filled and (self._key is None or _is_for_once(items)):
+            raise InvalidInput(
+                f"Batch {self.id} was filled in part, and how far is not known.",
+                guidance="Cancel it and submit its items anew; with a key the same call can be repeated.",
+            )
+        self._is_partly_filled, self._added = True, 0
+        try:
+            await self.add_many(items)
+        except BaseException:
+            await self._tell_left_open()  # nobody else knows its number
+            raise
+        self._is_partly_filled = False
 
-    def _tell_left_open(self) -> None:
-        log.warning(
-            "Batch %d was left open, because adding to it ended with an error: its items run, and what"
-            " waits for its end goes on waiting. Add the rest and close it, or cancel it.",
-            self.id,
-        )
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            await self._tell_left_open()
+        elif self._close:
+            await self.close()
+
+    async def _tell_left_open(self) -> None:
+        with contextlib.suppress(Exception):  # the error that led here is the one to be told
+            if await (await self._engine()).is_open(self.id):
+                log.warning(
+                    "Batch %d was left open, because adding to it ended with an error: its items run, and"
+                    " what waits for its end goes on waiting. Add the rest and close it, or cancel it.",
+                    self.id,
+                )
+
+    def __del__(self) -> None:
+        if getattr(self, "_items", None) is not None and not self._is_begun:
+            warnings.warn(
+                "hf.batch(...) was never awaited, so nothing was submitted.", RuntimeWarning, stacklevel=2
+            )
 
     async def _create(self) -> None:
+        self._is_begun = True
         if self._id is None:
             self._id, _ = await (await self._engine()).create(
                 self._pipeline,
@@ -134,6 +160,11 @@ class Batch:
 
     async def add(self, workload: Any, *, key: str | None = None) -> int:
         """Add one item; the id of its execution. With a `key` an item that is known is found again."""
+        if key is not None and _PLACE.fullmatch(str(key)):
+            raise InvalidInput(
+                f"{key!r} is what an item's place is called, and cannot be its key.",
+                guidance="Choose another one.",
+            )
         [id_] = await self._add([workload], [key])
         return id_
 
@@ -141,21 +172,32 @@ class Batch:
         """Add items, some hundreds at a time; the ids of their executions. Of a batch with a key each item
         has its place for a key, so that the same items in the same order can be added again."""
         ids: list[int] = []
-        async for chunk in _chunks(workloads):
-            ids += await self._add(chunk, [None] * len(chunk))
+        async with contextlib.aclosing(_chunks(workloads)) as chunks:
+            async for chunk in chunks:
+                ids += await self._add(chunk, [None] * len(chunk))
         return ids
 
     async def _add(self, workloads: list[Any], keys: list[str | None]) -> list[int]:
-        if self._key is not None:
-            keys = [key or f"item {n}" for n, key in enumerate(keys, self._added)]
+        place = self._added
         self._added += len(workloads)
+        try:
+            return await self._add_at(place, workloads, keys)
+        except BaseException:
+            if self._added == place + len(workloads):  # the next ones to be added are these again
+                self._added = place
+            raise
+
+    async def _add_at(self, place: int, workloads: list[Any], keys: list[str | None]) -> list[int]:
+        if self._key is not None:
+            keys = [key or f"item {n}" for n, key in enumerate(keys, place)]
         submissions = [
             Submission(
                 path=self._pipeline, workload=workload, idempotency_key=key, deadline_seconds=self._deadline
             )
             for workload, key in zip(workloads, keys, strict=True)
         ]
-        return [item.id for item in await (await self._engine()).add(self.id, submissions)]
+        added = await (await self._engine()).add(self.id, submissions, first_place=place)
+        return [item.id for item in added]
 
     async def close(self) -> bool:
         """Say that all items are there; whether that is new."""
@@ -211,7 +253,12 @@ class Batch:
         return (await self._app.engine()).batches
 
 
-async def _chunks(items: Items) -> AsyncIterator[list[Any]]:
+def _is_for_once(items: Items) -> bool:
+    """Whether they can be gone through once only."""
+    return isinstance(items, Iterator | AsyncIterator)
+
+
+async def _chunks(items: Items) -> AsyncGenerator[list[Any], None]:
     if isinstance(items, AsyncIterable):
         chunk: list[Any] = []
         async for item in items:
@@ -224,7 +271,7 @@ async def _chunks(items: Items) -> AsyncIterator[list[Any]]:
         return
     if not is_list(items):
         raise InvalidInput(
-            f"The items of a batch cannot be a {type(items).__name__}.",
+            f"The items of a batch cannot be {a_type(items)}.",
             guidance="Give a list of workloads, or anything that yields them.",
         )
     iterator = iter(items)

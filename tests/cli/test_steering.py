@@ -78,6 +78,16 @@ def test_setting_a_limit_tells_what_it_will_mean(url: str) -> None:
     assert re.search(r"max_concurrency +9 +1 +1 +1 +2 +free +all", holdfast(url, "limits", "list").out)
 
 
+def test_a_pause_of_everything_is_in_the_list_of_limits(url: str) -> None:
+    holdfast(url, "pause", "limit", "max_concurrency")
+    said = holdfast(url, "limits", "list")
+    assert re.search(r"^max_concurrency +- +- +1 +1 +2 +paused +all", said.out, re.M), said
+    assert "portal: not set, so nothing is limited.  holdfast limits set portal N" in said.err
+    assert [finding["message"].split(",")[0] for finding in findings(url, "limits")] == [
+        "Nobody has set the limit portal"
+    ]
+
+
 def test_without_limits_the_list_says_what_that_means(store_url: str) -> None:
     told(store_url, lambda s: s.define(stage("a")))
     said = holdfast(store_url, "limits", "list")
@@ -88,7 +98,10 @@ def test_without_limits_the_list_says_what_that_means(store_url: str) -> None:
 def test_wrong_limits_and_pauses_are_refused_with_code_2(sqlite_url: str) -> None:
     told(sqlite_url, reports)
     for command, words in (
-        (("limits", "set", "portal"), "Give the number once"),
+        (("limits", "set", "portal"), "How many may run at once? For example:  holdfast limits set portal 5"),
+        (("limits", "set", "portal", -1), "A limit is a whole number from 1 on, not -1."),
+        (("limits", "set", "portal", "--max-concurrency", -1), "whole number from 1 to"),
+        (("limits", "set", "portal", "--odd"), "No such option"),
         (("limits", "set", "portal", 3, "--max-concurrency", 3), "Give the number once"),
         (("limits", "set", "portal", 0), "To stop all work under it, pause the limit."),
         (("limits", "set", "portal", "many"), "not a valid integer"),
@@ -97,9 +110,11 @@ def test_wrong_limits_and_pauses_are_refused_with_code_2(sqlite_url: str) -> Non
         (("limits", "set", "portal", 3, "--by", "a\nb"), "cannot be printed"),
         (("limits", "odd"), "No such command"),
         (("pause", "worker", "w"), "is not one of"),
+        (("pause", "all", "x"), "To pause everything:  holdfast pause limit max_concurrency"),
+        (("pause", "step", "download"), "Did you mean reports/download? With --force"),
         (("pause", "lane"), "Missing argument"),
         (("pause", "lane", "fast"), "Allowed are: manual, bulk."),
-        (("pause", "step", "reports/downlod"), "Known are: reports/download. Force it"),
+        (("pause", "step", "reports/downlod"), "Known are: reports/download. With --force"),
         (("pause", "lane", "bulk", "--reason", "a\nb"), "Leave out line breaks"),
         (("resume", "lane", "fast"), "Allowed are: manual, bulk."),
     ):
@@ -145,7 +160,9 @@ def test_a_pause_is_made_told_and_ended(url: str) -> None:
     assert said.out.startswith(f"The bulk lane goes on. It was paused by {login_name()} for ")
     ended = holdfast(url, "resume", "step", "reports/download", "--json").json["resumed"]
     assert (ended["by"], ended["reason"]) == ("ann", "portal maintenance")
-    assert holdfast(url, "status", 3).out.startswith("Execution 3 of reports: Waiting to run download\n")
+    assert holdfast(url, "status", 3).out.startswith(
+        "Execution 3 of reports: Waiting to run download: no living worker offers it\n"
+    )
 
 
 def test_what_is_yet_to_come_is_paused_by_force(sqlite_url: str) -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from holdfast.core.errors import PayloadInvalid, PayloadTooLarge
 from holdfast.core.payload import (
     PAYLOAD_DEPTH_MAX,
+    a_type,
     check_name,
     check_payload,
     decode_payload,
@@ -30,6 +31,11 @@ PLAIN = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
     max_leaves=20,
 ).filter(lambda value: "inf" not in repr(value))
+
+
+@pytest.mark.parametrize(("value", "told"), [(5, "an int"), ([], "a list"), (None, "a NoneType")])
+def test_a_type_has_its_article(value: object, told: str) -> None:
+    assert a_type(value) == told
 
 
 def nested(depth: int) -> Any:

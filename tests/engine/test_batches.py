@@ -9,6 +9,7 @@ from holdfast.core.catalogue import Category
 from holdfast.core.errors import BatchClosed, IdempotencyConflict, UnknownBatch, UnknownPipeline
 from holdfast.core.model import Event, EventType, ExecutionStatus, JobStatus, Leased
 from holdfast.engine import RetryRequest, Submission
+from holdfast.engine.batch_book import gates_of, with_gates
 from holdfast.playbook.definition import Barrier
 
 DELAY = 900.0
@@ -318,8 +319,6 @@ async def test_a_count_that_is_wrong_opens_nothing(s: Scenario, caplog: pytest.L
     await s.complete(first)
 
     def miscount(batch: Any, _: Any) -> Any:
-        from holdfast.engine.batch_book import gates_of, with_gates
-
         gates = gates_of(batch)
         gates.barriers[0].unsettled = 0
         return with_gates(batch, gates)
@@ -331,6 +330,63 @@ async def test_a_count_that_is_wrong_opens_nothing(s: Scenario, caplog: pytest.L
     await s.complete(second)
     await s.engine.batches.attend_all()
     assert (await job_of(s, ids[0])).held_by is None
+
+
+@on_both_stores
+async def test_closing_a_batch_again_heals_a_count_that_is_too_high(
+    s: Scenario, caplog: pytest.LogCaptureFixture
+) -> None:
+    await define(s)
+    batch_id, ids = await batch_of(s, 1)
+
+    def miscount(batch: Any, _: Any) -> Any:
+        gates = gates_of(batch)
+        gates.barriers[0].unsettled = 5
+        return with_gates(batch, gates)
+
+    await s.store.amend_batch(batch_id, miscount, s.now)
+    await s.complete(await s.lease_one())
+    assert await s.engine.batches.attend_all() == 0
+    assert await s.engine.batches.close(batch_id) is False
+    assert "put right" in caplog.text
+    assert (await job_of(s, ids[0])).held_by is None
+
+
+@on_both_stores
+async def test_all_batches_that_wait_are_attended_to_at_once(
+    s: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.engine.batches.BATCHES_PER_PAGE", 2)
+    await define(s)
+    for _ in range(5):
+        await batch_of(s, 1)
+    for job in await leased_step(s, "request"):
+        await s.complete(job)
+    assert await s.engine.batches.attend_all() == 5
+    assert await s.engine.batches.attend_all() == 0
+
+
+@on_both_stores
+async def test_one_batch_that_cannot_be_attended_to_does_not_stop_the_others(
+    s: Scenario, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await define(s)
+    batches = [await batch_of(s, 1) for _ in range(2)]
+    for job in await leased_step(s, "request"):
+        await s.complete(job)
+    amend = s.store.amend_batch
+
+    async def odd(batch_id: int, *arguments: Any, **options: Any) -> Any:
+        if batch_id == batches[0][0]:
+            raise ValueError("odd")
+        return await amend(batch_id, *arguments, **options)
+
+    s.store.amend_batch = odd  # type: ignore[method-assign]
+    await s.engine.batches.attend_all()
+    s.store.amend_batch = amend  # type: ignore[method-assign]
+    assert "could not be looked after" in caplog.text
+    held = [(await job_of(s, id_)).held_by for _, [id_] in batches]
+    assert held == ["barrier", None]
 
 
 # waves
@@ -502,6 +558,16 @@ async def test_a_batch_that_is_over_cannot_be_cancelled(s: Scenario) -> None:
     assert (view.status, view.cancelled_at) == ("finished", None)
 
 
+@on_both_stores
+async def test_a_cancelled_item_has_not_failed(s: Scenario) -> None:
+    await define(s)
+    batch_id, ids = await batch_of(s, 1)
+    await s.fail(await s.lease_one())
+    await s.engine.cancel(ids[0])
+    [item] = (await s.engine.batches.items(batch_id)).items
+    assert (item.tracking["download"]["status"], item.tracking["download"]["error"]) == ("skipped", None)
+
+
 # looking
 
 
@@ -528,6 +594,7 @@ async def test_items_come_by_pages_in_the_order_of_their_submission(s: Scenario)
 @on_both_stores
 async def test_the_end_is_estimated_from_the_pace_and_the_delay(s: Scenario) -> None:
     await define(s)
+    await s.staff()
     batch_id, _ = await batch_of(s, 4)
     assert (await s.engine.batches.view(batch_id)).ends_at is None
     for _ in range(2):

@@ -185,13 +185,13 @@ async def test_a_name_that_nobody_knows_is_refused_unless_it_is_forced(s: Scenar
     await reports(s)
     for kind, name, known in (
         ("step", "reports/dwnload", "mail/send, reports/download, reports/request"),
-        ("step", "download", "mail/send"),
+        ("step", "download", "Did you mean reports/download?"),
         ("playbook", "report", "mail, reports"),
         ("limit", "portl", "max_concurrency, portal"),
     ):
         with pytest.raises(UnknownName, match=f"no {kind} '{name}'") as refusal:
             await controls.pause(kind, name)
-        assert known in refusal.value.guidance and "Force it" in refusal.value.guidance
+        assert known in refusal.value.guidance and "--force" in refusal.value.guidance
     assert await controls.pauses() == []
     assert not (await controls.pause("step", "reports/to_come", force=True)).already
     await controls.set_limit("only.set", 1)
@@ -262,6 +262,7 @@ async def test_workers_are_woken_by_what_may_have_made_work_ready_and_by_nothing
 @on_both_stores
 async def test_a_job_that_a_pause_keeps_says_so(s: Scenario) -> None:
     await reports(s)
+    await s.staff()
     id_ = await s.submit(path="reports")
     controls = s.engine.controls
 
@@ -312,6 +313,7 @@ async def test_running_work_goes_on_during_a_pause_and_ends(s: Scenario) -> None
 @on_both_stores
 async def test_a_ready_job_under_a_full_limit_says_so(s: Scenario) -> None:
     await s.define(stage("a", limit="portal"))
+    await s.staff()
     first = [await s.submit() for _ in range(2)]
     await s.lease()
     bulk, manual = await s.submit(), await s.submit(lane=Lane.MANUAL)
@@ -448,3 +450,42 @@ def test_one_thing_is_paused_or_resumed_at_a_time(sqlite_url: str) -> None:
             assert len(await hf.pauses()) == 3
 
     run(main())
+
+
+@on_both_stores
+async def test_a_ready_job_for_which_nobody_works_says_so(s: Scenario) -> None:
+    await s.define(stage("a", attempts=2), stage("b"))
+    bulk, manual = await s.submit(), await s.submit(lane=Lane.MANUAL)
+    later = await s.submit(delay_seconds=60)
+
+    async def summaries() -> list[str]:
+        return [(await s.engine.view(id_)).summary for id_ in (bulk, manual, later)]
+
+    nobody, free = "Waiting to run a: no living worker offers it", "Waiting to run a"
+    assert await summaries() == [nobody, nobody, free]
+    await s.staff("p/b")
+    assert await summaries() == [nobody, nobody, free]
+    await s.staff("p/a", lanes=[Lane.MANUAL])
+    assert await summaries() == [nobody, free, free]
+    await s.staff()
+    assert await summaries() == [free, free, free]
+
+
+@on_both_stores
+async def test_a_pause_of_everything_is_listed_where_no_such_limit_is_set(s: Scenario) -> None:
+    await s.define(stage("a"))
+    for _ in range(3):
+        await s.submit()
+    assert await s.engine.controls.limits() == []
+    await s.engine.controls.pause("limit", "max_concurrency", by="ann")
+    [limit] = await s.engine.controls.limits()
+    assert limit.in_use == {"manual": 0, "bulk": 0}
+    await s.engine.controls.resume("limit", "max_concurrency")
+    await s.lease(1)
+    await s.engine.controls.pause("limit", "max_concurrency", by="ann")
+    [limit] = await s.engine.controls.limits()
+    assert (limit.name, limit.max_concurrency, limit.in_use, limit.waiting) == (
+        *("max_concurrency", None),
+        *({"manual": 0, "bulk": 1}, {"manual": 0, "bulk": 2}),
+    )
+    assert limit.pause is not None and limit.pause.by == "ann"

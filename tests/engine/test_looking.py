@@ -11,6 +11,7 @@ from holdfast.engine import RetryRequest
 @on_both_stores
 async def test_the_summary_follows_the_life_of_an_execution(s: Scenario) -> None:
     await s.define(stage("parse", attempts=4))
+    await s.staff()
     id_ = await s.submit()
 
     async def summary() -> str:

@@ -190,6 +190,14 @@ def test_what_is_no_barrier_is_told(wrong: Any) -> None:
         Barrier.from_shorthand(wrong, "download")
 
 
+def test_what_no_barrier_has_is_named_with_what_it_may_have() -> None:
+    with pytest.raises(
+        InvalidInput, match="The barrier of step download has 'dealy', which no barrier has"
+    ) as told:
+        Barrier.from_shorthand({"after": "request", "dealy": "15m"}, "download")
+    assert "Allowed are 'after'" in told.value.guidance and "'delay'" in told.value.guidance
+
+
 def test_a_barrier_may_be_written_short() -> None:
     barrier = Barrier.from_shorthand({"after": "a", "delay": "15m"}, "b")
     assert barrier == Barrier(after="a", delay_seconds=900.0)

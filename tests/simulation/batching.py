@@ -30,6 +30,11 @@ async def submit_batch(world: World) -> Afterwards:
     except UnknownPipeline:
         ensure(not process.known, "a registered pipeline is unknown")
         return None
+    except IdempotencyConflict:
+        world.tell("    the key is of another lane")
+        theirs = [batch.lane for batch in before.values() if (batch.path, batch.idempotency_key) == (path, key)]
+        ensure(not world.alone_in_time or (theirs and theirs != [lane]), "a conflict of lanes: {}", theirs)
+        return None
     world.tell(f"    {batch_id} created={created}")
     if key is not None and world.alone_in_time:  # beside it the batch could be pruned and made anew
         world.invariants.gates.made(path, key, batch_id)

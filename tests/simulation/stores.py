@@ -170,9 +170,7 @@ class SimulatedPostgres(PostgresStore):
     async def claim(self, request: ClaimRequest, now: float) -> list[Claimed]:
         return await super().claim(request, now + self.claim_lead)
 
-    async def _transact(
-        self, action: Callable[[Connection], Awaitable[T]], *, read_committed: bool = False
-    ) -> T:
+    async def _transact(self, action: Callable[[Connection], Awaitable[T]]) -> T:
         fault = self.trouble.strike()
 
         async def broken(db: Connection) -> T:
@@ -181,9 +179,7 @@ class SimulatedPostgres(PostgresStore):
 
         await self.trouble.pause()
         try:
-            answer = await super()._transact(
-                broken if fault is Fault.INSIDE else action, read_committed=read_committed
-            )
+            answer = await super()._transact(broken if fault is Fault.INSIDE else action)
         except StoreUnavailable:
             self.trouble.lose()
         if fault is Fault.AFTER:

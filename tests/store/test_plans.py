@@ -405,13 +405,15 @@ async def use_every_verb(store: Store) -> None:
     await store.add_to_batch(batch.id, [new(batch_id=batch.id)], lambda batch, _: batch, NOW)
     await store.amend_batch(batch.id, lambda batch, _: batch, NOW, count_jobs=True)
     await store.amend_jobs([5], lambda _: Changes(batches=[batch]), NOW, batches=lambda _: None)
-    await store.batches_to_attend(1)
+    await store.batches_to_attend(0, 1)
     await store.held_jobs(batch.id, "first", "barrier", 0, 1)
     await store.completed_at(1, "first")
     await store.batch(batch.id)
     await store.batches(before=None, limit=1)
     await store.batch_counts(batch.id)
     await store.batch_paces(batch.id, NOW)
+    await store.batch_work(batch.id)
+    await store.held_work()
     await store.batch_items(batch.id, status=None, after=0, limit=1)
     await store.jobs_of([1])
     await store.set_limit(Limit(FLEET_LIMIT, 50), "ann", NOW)
@@ -453,7 +455,7 @@ def test_sqlite_lists_the_jobs_of_an_execution_by_an_index(sqlite_url: str) -> N
     run(main())
 
 
-@pytest.mark.parametrize("query", ["failures", "failure_groups", "open_work", "limit_rows"])
+@pytest.mark.parametrize("query", ["failures", "failure_groups", "open_work", "held_work", "limit_rows"])
 def test_sqlite_looks_at_what_is_open_or_failed_by_partial_indexes(sqlite_url: str, query: str) -> None:
     async def main() -> None:
         async with opened(sqlite_url) as store:

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from typing import Any
 
 import asyncpg
 import pytest
@@ -10,6 +11,7 @@ from holdfast.bench.postgres import TemporaryPostgres
 from holdfast.core.errors import StoreError, StoreUnavailable, StoreUnusable
 from holdfast.store import Store, store_from_url
 from holdfast.store.interface import Changes, Locked
+from holdfast.store.postgres import PostgresStore
 from running import eventually, run
 from store_scenario import NOW, contents, new, opened, raw, raw_connection, submit
 
@@ -181,5 +183,51 @@ def test_a_call_that_is_cut_off_leaves_no_session_behind_that_could_hold_locks(p
             await eventually(is_gone, 20)
             assert await store.execution(1) is None
             await connection.close()
+
+    run(main())
+
+
+def test_what_others_have_committed_is_seen_however_the_server_is_set_up(postgres_url: str) -> None:
+    """Rows are locked first and what they guard is read then: an older snapshot would not do."""
+
+    async def main() -> None:
+        other = await asyncpg.connect(postgres_url)
+        try:
+            name = await other.fetchval("SELECT quote_ident(current_database())")
+            await other.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
+        finally:
+            await other.close()
+        async with opened(postgres_url) as store:
+            [(own,)] = await store._fetch("SELECT current_setting('transaction_isolation')")  # type: ignore[attr-defined]
+            transaction = store.transaction()
+            handlers = await transaction.fetch("SELECT current_setting('transaction_isolation') AS it", [])
+            await transaction.rollback()
+            assert (own, handlers[0]["it"]) == ("read committed", "read committed")
+
+    run(main())
+
+
+def test_a_migration_that_met_old_processes_is_tried_again(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        migrate, tries = PostgresStore._migrate, []
+
+        async def in_the_way(store: Any, db: Any, asked: bool) -> None:
+            tries.append(1)
+            if len(tries) < 3:
+                raise asyncpg.DeadlockDetectedError("deadlock detected")
+            await migrate(store, db, asked)
+
+        monkeypatch.setattr(PostgresStore, "_migrate", in_the_way)
+        async with opened(postgres_url):
+            assert len(tries) == 3
+        monkeypatch.setattr(PostgresStore, "_migrate", always_in_the_way)
+        with pytest.raises(StoreUnavailable, match="could not be migrated"):
+            async with opened(postgres_url):
+                pass
+
+    async def always_in_the_way(*_: Any) -> None:
+        raise asyncpg.DeadlockDetectedError("deadlock detected")
 
     run(main())

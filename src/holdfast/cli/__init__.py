@@ -8,6 +8,7 @@ answers at once. Whatever a command raises ends here as a sentence and an exit c
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -90,6 +91,7 @@ def commands() -> None:
 
     New here? `holdfast demo` shows what it does; `holdfast doctor` says whether all is well.
     """
+    logging.getLogger("asyncpg.pool").addFilter(_is_not_said_elsewhere)
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:  # a character that this terminal cannot show must not end a command
         reconfigure(errors="backslashreplace")
@@ -102,6 +104,11 @@ for _command in (
     *(worker, migrate, doctor, demo, bench),
 ):
     commands.add_command(_command)
+
+
+def _is_not_said_elsewhere(record: logging.LogRecord) -> bool:
+    """What a pool of connections says of a lost one, with its trace, the commands say in words."""
+    return not record.exc_info
 
 
 def exit_code_of(run: Callable[[], Any], *, as_json: bool) -> int:

@@ -167,7 +167,8 @@ async def _cancel(url: str, batch_id: int, by: str, yes: bool, as_json: bool) ->
         view = await engine.batches.view(batch_id, failed_max=1)
         running = view.executions["running"]
         if not view.is_over and not yes:
-            say(f"Batch {batch_id} of {view.path}: {counted(running, 'item runs', 'items run')}.")
+            left = counted(running, "item has not ended", "items have not ended")
+            say(f"Batch {batch_id} of {view.path}: {left}.")
             if not agreed("Cancel all of it that still runs?"):
                 return EXIT_FAILED
         cancelled = 0 if view.is_over else await engine.batches.cancel(batch_id, by=by)
@@ -176,7 +177,7 @@ async def _cancel(url: str, batch_id: int, by: str, yes: bool, as_json: bool) ->
     elif view.is_over:
         say(f"Batch {batch_id} is {view.status.value} already; nothing was changed.")
     else:
-        say(f"Batch {batch_id} is cancelled, with {counted(cancelled, 'item')} that ran.")
+        say(f"Batch {batch_id} is cancelled, with {counted(cancelled, 'item')} that had not ended.")
     return EXIT_FAILED if view.is_over else 0
 
 
@@ -302,18 +303,26 @@ async def _tell_submitted(
     engine: Engine, adding: Adding, pipeline: str, *, is_open: bool, is_watching: bool
 ) -> None:
     from holdfast.cli.output import counted, hint, say
-    from holdfast.cli.submit import is_offered
+    from holdfast.cli.submit import told_unoffered
 
+    assert adding.batch_id is not None
     id_, known = adding.batch_id, adding.items - adding.added
-    if adding.is_new:
+    row = await engine.store.batch(id_)
+    if row is not None and row.cancelled_at is not None:
+        by = f" by {row.cancelled_by}" if row.cancelled_by else ""
+        say(
+            f"Batch {id_} of {pipeline} was submitted before with this key and is cancelled{by};"
+            " nothing was added."
+        )
+    elif adding.is_new:
         say(f"Batch {id_} of {pipeline} is submitted, with {counted(adding.items, 'item')}.")
     elif not adding.added:
         say(f"Batch {id_} of {pipeline} was submitted before with this key; nothing was added.")
     else:
         told = f"{counted(adding.added, 'item was', 'items were')} added, {known:,} were there already"
         say(f"Batch {id_} of {pipeline} was begun before with this key: {told}.")
-    if not await is_offered(engine, pipeline):
-        hint("No living worker offers its first step: it waits until one is started.")
+    if row is not None and row.is_running and (unoffered := await told_unoffered(engine, pipeline, row.lane)):
+        hint(unoffered)
     if is_open:
         hint(f"It is open:  holdfast batch add {id_} FILE , and at the end  holdfast batch close {id_}")
     elif not is_watching:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.batch_input import Item, Source
+from holdfast.cli.batch_input import Item, Source, WrongLine
 from holdfast.cli.output import counted, shown
 from holdfast.core.errors import BatchClosed, HoldfastError, IdempotencyConflict
 
@@ -70,10 +70,10 @@ class Adding:
         await self._all(known, "")
 
     async def _all(self, batch: Callable[[Batches], Awaitable[int]], pipeline: str) -> None:
-        total = self._source.checked() if self._source.is_file else None
-        if total == 0:
-            raise self._source.none_there()
         try:
+            total = self._source.checked() if self._source.is_file else None
+            if total == 0:
+                raise self._source.none_there()
             with _progress(total) as tell:
                 async with contextlib.aclosing(self._source.read()) as coming:
                     async for items in coming:
@@ -118,6 +118,8 @@ class Adding:
     def _half_way(self, error: HoldfastError) -> HoldfastError:
         """The same error, with what has become of the batch."""
         if self.batch_id is None:
+            if isinstance(error, WrongLine):
+                error.args = (f"{error} Nothing was stored.",)
             return error
         if isinstance(error, IdempotencyConflict):
             error.guidance = (
@@ -126,18 +128,23 @@ class Adding:
             )
         elif self.items and not isinstance(error, BatchClosed):
             error.args = (f"{error} {self._left()}",)
-            error.guidance = f"{error.guidance} {self._advice()}".strip()
+            wrong = error.line if isinstance(error, WrongLine) else None
+            error.guidance = f"{error.guidance} {self._advice(wrong)}".strip()
         return error
 
     def _left(self) -> str:
         upto = f", those up to line {self._line:,}" if self._line else ""
         return f"{counted(self.items, 'item is', 'items are')} in batch {self.batch_id}{upto}; it is open."
 
-    def _advice(self) -> str:
+    def _advice(self, wrong: int | None = None) -> str:
         if self._key is not None:
-            return f"Repeat the command, and the rest is added:  {self._repeat}"
+            repeat = (
+                "Repeat the command" if wrong is None else f"Correct line {wrong:,}, then repeat the command"
+            )
+            return f"{repeat}, and the rest is added:  {self._repeat}"
+        add = "Add" if wrong is None else f"Correct line {wrong:,}, then add"
         return (
-            f"Add the rest, from line {self._line + 1:,} on:  holdfast batch add {self.batch_id} FILE"
+            f"{add} the rest, from line {self._line + 1:,} on:  holdfast batch add {self.batch_id} FILE"
             f" ; then  holdfast batch close {self.batch_id} , or  holdfast batch cancel {self.batch_id}"
         )
 

@@ -38,6 +38,14 @@ _SCANNER = json.JSONDecoder()
 _EXAMPLE = """One JSON value a line, for example {"id": 7}; or one JSON array of them."""
 
 
+class WrongLine(InvalidInput):
+    """What is wrong is in this line of the input."""
+
+    def __init__(self, message: str, *, line: int, guidance: str) -> None:
+        super().__init__(message, guidance=guidance)
+        self.line = line
+
+
 class Item(NamedTuple):
     workload: Any
     line: int
@@ -89,13 +97,13 @@ class Items:
         try:
             encode_payload(workload, what=f"item in line {line:,} of {self._what}", bytes_max=self._bytes_max)
         except HoldfastError as error:
-            raise InvalidInput(str(error), guidance=error.guidance) from None
+            raise WrongLine(str(error), line=line, guidance=error.guidance or "") from None
         return Item(workload, line)
 
-    def wrong(self, how: str, line: int, guidance: str = "") -> InvalidInput:
-        return InvalidInput(f"Line {line:,} of {self._what} {how}.", guidance=guidance or _EXAMPLE)
+    def wrong(self, how: str, line: int, guidance: str = "") -> WrongLine:
+        return WrongLine(f"Line {line:,} of {self._what} {how}.", line=line, guidance=guidance or _EXAMPLE)
 
-    def not_utf8(self, text: bytes, line: int) -> InvalidInput:
+    def not_utf8(self, text: bytes, line: int) -> WrongLine:
         try:
             text.decode()
             place = ""

@@ -20,13 +20,14 @@ from holdfast.cli.output import (
     hint,
     moment,
     say,
+    sentence,
     span,
     table,
 )
 
 if TYPE_CHECKING:
     from holdfast.core.gates import BatchRow
-    from holdfast.engine.batch_view import BarrierView, BatchItem, BatchView, WaveView
+    from holdfast.engine.batch_view import BarrierView, BatchItem, BatchView, Hindrance, WaveView
     from holdfast.store.interface import FailureGroup
 
 STEP_STATUSES = ("pending", "in_progress", "completed", "failed", "skipped")
@@ -67,6 +68,12 @@ def show_batch(view: BatchView, failures: Sequence[FailureGroup]) -> None:
         say()
         for line in gates:
             say(line)
+    if view.hindrances:
+        say()
+        say("What it waits for", HEAD)
+        for hindrance in view.hindrances:
+            say(f"  {told_hindrance(hindrance)}", WAITING)
+            say(f"    {hindrance.action}")
     if failures:
         _show_failures(view, failures)
 
@@ -91,7 +98,11 @@ def told_failure(group: FailureGroup) -> str:
 
 
 def example_of(group: FailureGroup) -> str:
-    return f"For example {group.example}: {group.message}"
+    return f"For example execution {group.example}: {group.message}"
+
+
+def told_hindrance(hindrance: Hindrance) -> str:
+    return sentence(hindrance.message)
 
 
 def told_state(view: BatchView) -> str:
@@ -120,22 +131,36 @@ def told_gates(view: BatchView) -> Iterator[str]:
 def told_barrier(barrier: BarrierView, view: BatchView) -> str:
     what = f"The barrier before {barrier.step}"
     if barrier.opened_at is not None and barrier.scheduled_for is not None:
-        begins = "begins" if barrier.scheduled_for > view.at else "began"
+        begins = "began" if barrier.has_begun else "may begin since"
+        if barrier.scheduled_for > view.at:
+            begins = "begins"
         return (
             f"{what} opened {moment(barrier.opened_at, view.at)};"
             f" {barrier.step} {begins} {moment(barrier.scheduled_for, view.at)}."
+            f"{_told_own_times(barrier, view)}"
         )
     delay = (
         f", and {barrier.step} begins {span(barrier.delay_seconds)} later" if barrier.delay_seconds else ""
     )
     waits_for = barrier.waits_for or 0
-    if waits_for:
-        more = "" if view.status != "open" else ", and the batch is closed"
-        items = counted(waits_for, "more item has", "more items have")
-        return f"{what} opens when {items} settled{more}{delay}."
+    until = [counted(waits_for, "more item has", "more items have") + " settled"] if waits_for else []
     if view.status == "open":
-        return f"{what} opens when the batch is closed{delay}:  holdfast batch close {view.id}"
-    return f"{what} is about to open{delay}."
+        until.append("the batch is closed")
+        close = f"When all items are there:  holdfast batch close {view.id}"
+        return f"{what} opens when {' and '.join(until)}{delay}. {close}"
+    return f"{what} opens when {until[0]}{delay}." if until else f"{what} is about to open{delay}."
+
+
+def _told_own_times(barrier: BarrierView, view: BatchView) -> str:
+    if not barrier.own_times or barrier.own_at is None:
+        return ""
+    items = counted(barrier.own_times, "item that was", "items that were")
+    one = barrier.own_times == 1
+    wait = (
+        f"{'waits' if one else 'wait'} for {'a time' if one else 'times'} of {'its' if one else 'their'} own"
+    )
+    first = "" if one else "the first "
+    return f" {items} retried by hand {wait}, {first}{moment(barrier.own_at, view.at)}."
 
 
 def told_wave(wave: WaveView, now: float) -> Iterator[str]:
@@ -196,9 +221,12 @@ def show_batches(rows: Sequence[BatchRow], now: float) -> None:
 
 
 def _state_of(row: BatchRow) -> str:
-    if row.cancelled_at is not None:
-        return "cancelled"
-    return "open" if row.closed_at is None else "closed"
+    """As `batch status` tells it."""
+    if row.closed_at is None:
+        return "open"
+    if row.is_running:
+        return "running"
+    return "finished" if row.cancelled_at is None else "cancelled"
 
 
 def batch_record(row: BatchRow) -> dict[str, Any]:
@@ -206,5 +234,5 @@ def batch_record(row: BatchRow) -> dict[str, Any]:
     import msgspec
 
     record: dict[str, Any] = msgspec.to_builtins(row)
-    del record["gates"], record["definition_id"]
+    del record["gates"], record["definition_id"], record["is_running"]
     return {**record, "state": _state_of(row)}

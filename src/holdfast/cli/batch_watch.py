@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 import click
 
@@ -19,10 +20,12 @@ from holdfast.cli.batch_screen import (
     told_barrier,
     told_failure,
     told_gates,
+    told_hindrance,
     told_state,
     told_wave,
 )
-from holdfast.cli.output import BAD, DIM, HEAD, is_terminal, moment, shown, wall_time
+from holdfast.cli.output import BAD, DIM, HEAD, WAITING, is_terminal, moment, sentence, shown, wall_time
+from holdfast.core.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -32,12 +35,16 @@ if TYPE_CHECKING:
     from holdfast.engine.batch_view import BatchView
     from holdfast.store.interface import FailureGroup
 
+T = TypeVar("T")
+
 POLL_SECONDS = 1.0
 LOOK_SECONDS_MAX = 30.0
 # Of the time that passes, counting takes at most this part.
 LOOK_SHARE = 0.05
 LINE_SECONDS = 10.0
+OUTAGE_SECONDS_MAX = 15.0
 BAR_CHARS = 30
+_HINDRANCE = "hindrance"
 
 
 class Look(NamedTuple):
@@ -66,9 +73,10 @@ async def watched(engine: Engine, batch_id: int, *, quiet: bool) -> Look:
     try:
         while not look.view.is_over:
             screen.show(look)
-            await _pass_time(engine, batch_id, cost=time.monotonic() - begun)
+            cost = time.monotonic() - begun
+            await through_outages(partial(_pass_time, engine, batch_id, cost=cost))
             begun = time.monotonic()
-            look = await look_at(engine, batch_id)
+            look = await through_outages(partial(look_at, engine, batch_id))
     except asyncio.CancelledError:
         screen.close()
         click.echo(
@@ -79,6 +87,24 @@ async def watched(engine: Engine, batch_id: int, *, quiet: bool) -> Look:
     finally:
         screen.close()
     return look
+
+
+async def through_outages(look: Callable[[], Awaitable[T]]) -> T:
+    """What it gives, however long the database is away; whoever watches is told that, once."""
+    wait, is_away = POLL_SECONDS, False
+    while True:
+        try:
+            found = await look()
+        except StoreUnavailable as error:
+            if not is_away:
+                click.echo(f"{shown(sentence(str(error)))} The watching goes on when it is back.", err=True)
+            is_away = True
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, OUTAGE_SECONDS_MAX)
+        else:
+            if is_away:
+                click.echo("The database is back.", err=True)
+            return found
 
 
 async def _pass_time(engine: Engine, batch_id: int, *, cost: float) -> None:
@@ -123,7 +149,10 @@ class PlainScreen(SilentScreen):
         for key, line in gates:
             if key not in self._told:
                 self._line(view, line)
-        self._told.update({view.status}, (key for key, _ in gates))
+        keys = {key for key, _ in gates}
+        # What has ceased to be in the way is news when it comes again.
+        self._told = {key for key in self._told if key in keys or not _is_hindrance(key)}
+        self._told |= {view.status, *keys}
 
     def _line(self, view: BatchView, text: str) -> None:
         click.echo(f"{wall_time(view.at)}  {shown(text)}")
@@ -133,10 +162,19 @@ def _news(view: BatchView) -> Iterator[tuple[object, str]]:
     """What may be told of the gates, with a key that changes when it is worth telling again."""
     for barrier in view.barriers:
         has_begun = barrier.scheduled_for is not None and barrier.scheduled_for <= view.at
-        yield (barrier.step, barrier.opened_at, has_begun), told_barrier(barrier, view)
+        state = (has_begun, has_begun and barrier.has_begun, barrier.own_times)
+        yield (barrier.step, barrier.opened_at, state), told_barrier(barrier, view)
     for wave in view.waves:
         for line in told_wave(wave, view.at):
             yield (wave.step, wave.number, wave.available_at), line
+    for hindrance in view.hindrances:
+        told = f"{told_hindrance(hindrance)}  {hindrance.action}"
+        # Of a limit that is full and how many wait for it, each look tells other numbers.
+        yield (_HINDRANCE, hindrance.kind, hindrance.steps, hindrance.action), told
+
+
+def _is_hindrance(key: object) -> bool:
+    return isinstance(key, tuple) and key[0] == _HINDRANCE
 
 
 class LiveScreen:
@@ -160,6 +198,9 @@ def _picture(look: Look) -> Group:
 
     view = look.view
     lines = [Text(line) for line in told_gates(view)]
+    for hindrance in view.hindrances:
+        lines.append(Text(shown(told_hindrance(hindrance)), style=WAITING))
+        lines.append(Text(f"  {shown(hindrance.action)}", style=DIM))
     if view.ends_at is not None:
         lines.append(Text(f"It may be over {moment(view.ends_at, view.at)}."))
     for group in look.failures:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.cli.options import database_option, json_option, opened
+from holdfast.cli.options import check_batch, database_option, json_option, opened
 
 if TYPE_CHECKING:
     from holdfast.engine import Page
@@ -74,6 +74,7 @@ def dead(
         from holdfast.engine import Page
 
         async with opened(url) as engine:
+            await check_batch(engine, batch_id)
             now = await engine.store.now()
             if is_list:
                 return await engine.failures(limit=limit, cursor=cursor, **filters), now

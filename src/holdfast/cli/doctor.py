@@ -39,6 +39,7 @@ EXPIRED_SECONDS = 60.0
 EXPIRED_COUNTED_MAX = 1_000
 VANISHED_SHOWN_MAX = 10
 PAUSE_SECONDS_MAX = 86_400.0
+OPEN_BATCH_SECONDS_MAX = 3_600.0
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -58,7 +59,8 @@ class Finding(msgspec.Struct, frozen=True):
 @json_option
 def doctor(url: str, as_json: bool) -> None:
     """Check the database (reachable, writable, version, durable, schema, clock), the workers (living or
-    vanished), and the work (waiting for nobody, paused for long, stuck, dead). Each finding says what to do.
+    vanished), and the work (waiting for nobody, paused or left open for long, stuck, dead). Each finding
+    says what to do.
 
     Changes nothing. Exit code 0 where nothing is bad, 1 otherwise; a warning is not bad.
     """
@@ -304,9 +306,9 @@ async def _about_the_work(engine: Engine) -> list[Finding]:
 
 
 def _about_the_controls(overview: Overview) -> Iterator[Finding]:
-    """Pauses that may have been forgotten, and limits that limit nothing or everything."""
+    """Pauses and open batches that may have been forgotten, and limits that limit nothing or everything."""
     from holdfast.cli.pause import resume_command
-    from holdfast.cli.status import told_paused
+    from holdfast.cli.status import close_advice, told_open, told_paused
 
     for item in overview.pauses:
         told = told_paused(item, overview.at)
@@ -315,9 +317,13 @@ def _about_the_controls(overview: Overview) -> Iterator[Finding]:
             yield Finding("paused", WARN, f"For over a day: {told}", forgotten)
         else:
             yield Finding("paused", OK, told)
+    for batch in overview.open_batches:
+        if overview.at - batch.created_at > OPEN_BATCH_SECONDS_MAX:
+            cancel = f"or cancel it:  holdfast batch cancel {batch.id}"
+            yield Finding("batches", WARN, told_open(batch, overview.at), f"{close_advice(batch)} , {cancel}")
     for limit in overview.limits:
         most = limit.max_concurrency
-        if most is None:
+        if most is None and (limit.steps or limit.pause is None):
             yield Finding(
                 "limits",
                 WARN,
@@ -325,7 +331,7 @@ def _about_the_controls(overview: Overview) -> Iterator[Finding]:
                 f" {_names(limit.steps, str) or 'jobs of an older version'}: nothing is limited.",
                 f"Set it:  holdfast limits set {limit.name} N",
             )
-        elif limit.manual_reserve == most and limit.waiting["bulk"]:
+        elif most is not None and limit.manual_reserve == most and limit.waiting["bulk"]:
             yield Finding(
                 "limits",
                 WARN,

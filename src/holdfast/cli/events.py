@@ -88,7 +88,7 @@ def _print(event: Event) -> None:
 
 def told(event: Event) -> str:
     """What belongs to the event, in a few words."""
-    from holdfast.cli.output import compact
+    from holdfast.cli.output import compact, wall_time
 
     data: dict[str, Any] = dict(event.data)
     if event.type.value == "action_error":
@@ -97,7 +97,14 @@ def told(event: Event) -> str:
     if event.type.value == "execution_failed":
         return f"{data.get('user_message')}. {data.get('guidance') or ''}".strip()
     if event.type.value == "step_retry":
-        return f"attempt {data.get('attempt')} failed, the next in {data.get('delay', 0):.3g} s"
+        failed = f"attempt {data.get('attempt')} failed, the next"
+        if data.get("available_at") is None:
+            return f"{failed} with wave {data.get('wave')}"
+        return f"{failed} {wall_time(data['available_at'])} (in {data.get('delay', 0):.3g} s)"
+    if event.type.value == "barrier_opened":
+        return f"scheduled for {wall_time(data['scheduled_for'])}"
+    if event.type.value == "wave_started":
+        return f"wave {data.get('wave')} begins {wall_time(data['available_at'])}"
     if event.type.value == "action_started":
         return f"attempt {data.get('attempt')} by {data.get('worker')}"
     shown = {key: value for key, value in data.items() if value not in (None, "")}

@@ -26,6 +26,7 @@ from holdfast.cli.output import (
     table,
     wall_time,
 )
+from holdfast.core.gates import BARRIER, BatchRow
 
 if TYPE_CHECKING:
     from holdfast.core.model import ExecutionRow
@@ -69,7 +70,7 @@ def as_record(view: ExecutionView) -> dict[str, Any]:
     }
 
 
-def show_execution(view: ExecutionView, now: float) -> None:
+def show_execution(view: ExecutionView, now: float, batch: BatchRow | None = None) -> None:
     execution, error = view.execution, view.error
     summary = view.summary
     if error is not None and error.final:  # what to do has a line of its own below
@@ -88,7 +89,7 @@ def show_execution(view: ExecutionView, now: float) -> None:
             ("version", execution.version),
             ("lane", execution.lane.value),
             ("mode", execution.mode.value if execution.mode.value != execution.lane.value else None),
-            ("batch", execution.batch_id),
+            ("batch", _batch_of(execution, batch)),
             ("key", _key_of(execution)),
             ("submitted", moment(execution.created_at, now)),
             ("ended", moment(execution.finished_at, now)),
@@ -130,6 +131,10 @@ def show_execution(view: ExecutionView, now: float) -> None:
                 for note in execution.retry_history
             ],
         )
+    current = view.jobs[-1]
+    if batch is not None and batch.closed_at is None and current.held_by == BARRIER:
+        say()
+        hint(f"Batch {batch.id} is open. When all its items are there:  holdfast batch close {batch.id}")
     if execution.status == "failed":
         assert error is not None
         force = " --force" if error.category.value == "permanent" else ""
@@ -166,6 +171,11 @@ def _show_stages(view: ExecutionView, now: float) -> None:
         styles.append("dim")
     head = ("stage", "status", "attempts", "when", "worker")
     table(("round", *head) if rounds else head, rows, styles=styles)
+
+
+def _batch_of(execution: ExecutionRow, batch: BatchRow | None) -> str | None:
+    key = f", key {batch.idempotency_key}" if batch is not None and batch.idempotency_key else ""
+    return None if execution.batch_id is None else f"{execution.batch_id}{key}"
 
 
 def _key_of(execution: ExecutionRow) -> str | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.options import database_option, json_option, opened
+from holdfast.cli.options import check_batch, database_option, json_option, opened
 
 if TYPE_CHECKING:
     from holdfast.core.model import ExecutionRow
@@ -41,6 +41,7 @@ def executions(
 
     async def look() -> tuple[Page, float]:
         async with opened(url) as engine:
+            await check_batch(engine, batch_id)
             page = await engine.executions(
                 status=status,  # type: ignore[arg-type]
                 path=path,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -40,12 +42,27 @@ def list_limits(url: str, as_json: bool) -> None:
         say("No limits: everything runs as soon as a worker is free.")
     else:
         _show(found, now)
-        unset = [limit.name for limit in found if limit.max_concurrency is None]
+        # What only a pause names need not be set.
+        named = [limit for limit in found if limit.steps or limit.pause is None]
+        unset = [limit.name for limit in named if limit.max_concurrency is None]
         if unset:
             hint(f"{', '.join(unset)}: not set, so nothing is limited.  holdfast limits set {unset[0]} N")
 
 
-@limits.command("set", epilog="Example:  holdfast limits set portal 5 --manual-reserve 1")
+class SetCommand(click.Command):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """A negative number looks like an option, and would be refused as one that nobody knows."""
+        for before, given in itertools.pairwise(["", *args]):
+            if re.fullmatch(r"-\d+", given) and before not in ("--max-concurrency", "--manual-reserve"):
+                raise click.UsageError(
+                    f"A limit is a whole number from 1 on, not {given}. To stop all work under it, pause the"
+                    " limit:  holdfast pause limit NAME",
+                    ctx,
+                )
+        return super().parse_args(ctx, args)
+
+
+@limits.command("set", cls=SetCommand, epilog="Example:  holdfast limits set portal 5 --manual-reserve 1")
 @click.argument("name")
 @click.argument("number", metavar="N", type=int, required=False)
 @click.option("--max-concurrency", type=int, metavar="N", help="The same as N.")
@@ -71,7 +88,9 @@ def set_limit(
     lease on; what runs goes on, even where that is more than N for a while."""
     from holdfast.cli.output import hint, say, show_json
 
-    if (number is None) == (max_concurrency is None):
+    if number is None and max_concurrency is None:
+        raise click.UsageError(f"How many may run at once? For example:  holdfast limits set {name} 5")
+    if number is not None and max_concurrency is not None:
         raise click.UsageError("Give the number once: `holdfast limits set NAME N`.")
 
     async def run() -> LimitView:

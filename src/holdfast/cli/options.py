@@ -95,6 +95,12 @@ async def opened(url: str, *, create: bool = False) -> AsyncIterator[Engine]:
         await store.close()
 
 
+async def check_batch(engine: Engine, batch_id: int | None) -> None:
+    """Nothing found in a batch that is not there would pass for good news."""
+    if batch_id is not None:
+        await engine.batches.check(batch_id)
+
+
 def store_of(url: str) -> Store:
     from holdfast.store import store_from_url
 

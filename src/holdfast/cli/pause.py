@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -13,7 +13,14 @@ from holdfast.cli.options import EXIT_FAILED, by_option, database_option, json_o
 if TYPE_CHECKING:
     from holdfast.core.pauses import Pause
 
-KINDS = click.Choice(("step", "playbook", "lane", "limit"))
+
+class Kind(click.Choice[str]):
+    def fail(self, message: str, param: Any = None, ctx: Any = None) -> NoReturn:
+        everything = "To pause everything:  holdfast pause limit max_concurrency"
+        super().fail(f"{message.rstrip('.')}. {everything}", param, ctx)
+
+
+KINDS = Kind(("step", "playbook", "lane", "limit"))
 
 
 @click.command(
@@ -28,8 +35,9 @@ KINDS = click.Choice(("step", "playbook", "lane", "limit"))
 @database_option
 @json_option
 def pause(kind: str, name: str, reason: str, force: bool, by: str, url: str, as_json: bool) -> None:
-    """Lease nothing new of a step (PIPELINE/STEP), a playbook (PIPELINE), a lane (manual, bulk) or a limit.
-    What runs goes on to its end; what waits stays where it is, until `holdfast resume`.
+    """Lease nothing new of a step (PIPELINE/STEP), a playbook (PIPELINE), a lane (manual, bulk) or a limit;
+    `limit max_concurrency` is everything. What runs goes on to its end; what waits stays where it is, until
+    `holdfast resume`.
 
     A name that nobody knows is refused with exit code 2. What is paused already stays as it is.
     """

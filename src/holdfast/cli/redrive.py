@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.dead import failure_options
-from holdfast.cli.options import EXIT_FAILED, by_option, database_option, json_option, opened
+from holdfast.cli.options import EXIT_FAILED, by_option, check_batch, database_option, json_option, opened
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine
@@ -88,6 +88,7 @@ async def _redrive(url: str, chosen: dict[str, Any], *, ask: bool, dry_run: bool
     from holdfast.cli.output import agreed
 
     async with opened(url) as engine:
+        await check_batch(engine, chosen.get("batch_id"))
         if ask:
             expected = await _answers(engine, chosen, dry_run=True)
             count = sum(answer.is_redriven for answer in expected)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from holdfast.core.model import WorkerRow
     from holdfast.core.pauses import Pause
     from holdfast.engine.controls import LimitView
-    from holdfast.engine.overview import Overview, PausedWork, Waiting
+    from holdfast.engine.overview import OpenBatch, Overview, PausedWork, Waiting
 
 ALONE_ADVICE = 'More processes (--processes), or isolation="process" for the step, let them run sooner.'
 
@@ -61,7 +61,9 @@ async def _show_one(
         if as_json:
             show_json(as_record(view))
         else:
-            show_execution(view, await engine.store.now())
+            batch_id = view.execution.batch_id
+            batch = None if batch_id is None else await engine.store.batch(batch_id)
+            show_execution(view, await engine.store.now(), batch)
     if not is_waiting or view.status == "completed":
         return 0
     if view.status == "running" and not as_json:
@@ -90,6 +92,9 @@ def show_overview(overview: Overview) -> None:
         ready += f", the oldest for {span(now - overview.oldest_ready_at)}"
     if overview.paused:
         ready += f"; {overview.paused:,} of them paused"
+    held = sum(overview.jobs.get("held", {}).values())
+    if held:
+        ready += f"; {held:,} held by a barrier or wave"
     fields(
         [
             ("executions", executions),
@@ -180,11 +185,27 @@ def attention(overview: Overview) -> list[tuple[str, str]]:
     found += [(told_waiting(item, overview.at), start_advice(item)) for item in overview.unoffered]
     if overview.alone:
         found.append((told_alone(overview.alone), ALONE_ADVICE))
+    for batch in overview.open_batches:
+        if batch.is_waited_for:
+            found.append((told_open(batch, overview.at), close_advice(batch)))
     for worker in overview.vanished:
         found.append(
             (told_vanished(worker, overview.at), "If it should run, start it again and see its log.")
         )
     return found
+
+
+def told_open(batch: OpenBatch, now: float) -> str:
+    from holdfast.cli.output import ago, counted
+
+    told = f"Batch {batch.id} of {batch.path}, begun {ago(batch.created_at, now)}, is not closed"
+    if batch.is_waited_for:
+        return f"{told}; its {counted(batch.items, 'item')} wait at a barrier only for that."
+    return f"{told}: {counted(batch.items, 'item')} so far."
+
+
+def close_advice(batch: OpenBatch) -> str:
+    return f"When all items are there:  holdfast batch close {batch.id}"
 
 
 def told_vanished(worker: WorkerRow, now: float) -> str:

@@ -95,8 +95,10 @@ async def _submit(
         [submitted] = await engine.submit([submission])
         if not as_json:
             tell_submitted(submitted.id, submission.path, created=submitted.created)
-            if not await is_offered(engine, submission.path):
-                hint("No living worker offers its first step: it waits until one is started.")
+            if submitted.created and (
+                unoffered := await told_unoffered(engine, submission.path, submission.lane)
+            ):
+                hint(unoffered)
         if not is_waiting:
             if as_json:
                 show_json({"id": submitted.id, "created": submitted.created, "path": submission.path})
@@ -114,16 +116,18 @@ async def _submit(
     return 0 if view.status == "completed" else EXIT_FAILED
 
 
-async def is_offered(engine: Engine, path: str) -> bool:
-    """Whether a living worker offers the first step of this path's last version."""
-    from holdfast.engine.overview import WORKERS_MAX
+async def told_unoffered(engine: Engine, path: str, lane: str) -> str:
+    """A sentence where no living worker offers the first step of this path's last version in this lane."""
+    from holdfast.engine.controls import living_workers, offers
     from holdfast.playbook.definition import Definition
 
     [row] = await engine.store.latest_definitions(path, 1)
-    handler = Definition.from_json(row.content).steps[0].handler
-    now = await engine.store.now()
-    workers = await engine.store.workers(WORKERS_MAX)
-    return any(worker.is_living(now) and handler in worker.handlers for worker in workers)
+    step = Definition.from_json(row.content).steps[0]
+    offered = offers(await living_workers(engine.store, await engine.store.now()))
+    if (step.handler, step.lane or lane) in offered:
+        return ""
+    in_lane = f" in the {step.lane or lane} lane" if any(name == step.handler for name, _ in offered) else ""
+    return f"No living worker offers its first step{in_lane}: it waits until one is started."
 
 
 def read_workload(source: str | None, settings: tuple[str, ...]) -> Any:

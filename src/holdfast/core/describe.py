@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.core.failures import StoredError
 from holdfast.core.limits import Limit
 from holdfast.core.model import ExecutionStatus, JobStatus, Lane
@@ -78,6 +80,22 @@ def paused_by(pause: Pause, since: str) -> str:
 def full(limit: Limit, lane: Lane, manual: int, bulk: int) -> str:
     """Behind a sentence about a job that waits under a limit without room for its lane."""
     return f": limit {limit.name} is {fullness(limit, lane, manual, bulk)}"
+
+
+def unoffered() -> str:
+    """Behind a sentence about a job that is ready, and for which nobody works."""
+    return ": no living worker offers it"
+
+
+def standstill(steps: Sequence[str], pause: Pause, since: str) -> str:
+    """Of steps at which nothing new begins."""
+    what = "it" if pause.kind is PauseKind.STEP else pause.what
+    return f"Nothing new begins at {' and '.join(steps)}: {what} is {paused_by(pause, since)}"
+
+
+def waiting_jobs(step: str, jobs: int, why: str) -> str:
+    """Of the jobs at a step that are ready; `why` is in the words of `full` or `unoffered`."""
+    return f"{jobs:,} {'job waits' if jobs == 1 else 'jobs wait'} at {step}{why}"
 
 
 def fullness(limit: Limit, lane: Lane, manual: int, bulk: int) -> str:

@@ -138,7 +138,7 @@ class BatchState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BatchRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A batch as people see it."""
+    """A batch as people see it; `is_running` while an item of it runs."""
 
     id: int
     path: str
@@ -153,3 +153,4 @@ class BatchRow(msgspec.Struct, frozen=True, kw_only=True):
     closed_at: float | None
     cancelled_at: float | None
     cancelled_by: str | None
+    is_running: bool

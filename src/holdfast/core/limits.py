@@ -92,15 +92,18 @@ class Room:
         ]
         return max(min(bounds), 0) if bounds else None
 
-    def take(self, limit: str, lane: str) -> bool:
-        """Whether there is room for one more; it is taken then."""
-        if self.left(limit, lane) == 0:
+    def take(self, limit: str, lane: str, jobs: int = 1) -> bool:
+        """Whether there is room for so many more; it is taken then."""
+        left = self.left(limit, lane)
+        if left is None:
+            return True
+        if left < jobs:
             return False
         for name in {limit, FLEET_LIMIT}:
             if name and (name, lane) in self._left:
-                self._left[name, Lane.MANUAL] -= 1
+                self._left[name, Lane.MANUAL] -= jobs
                 if lane == Lane.BULK:
-                    self._left[name, Lane.BULK] -= 1
+                    self._left[name, Lane.BULK] -= jobs
                 else:  # what a manual job takes beyond the reserve is lost to bulk work
                     self._left[name, Lane.BULK] = min(
                         self._left[name, Lane.BULK], self._left[name, Lane.MANUAL]

@@ -321,6 +321,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     output: Any = None
     limit: str = ""
     last_attempt_at: float | None = None
+    handler: str = ""
 
 
 class ExecutionRow(msgspec.Struct, frozen=True, kw_only=True):

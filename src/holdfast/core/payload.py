@@ -38,6 +38,12 @@ _SCALARS = frozenset(
 _BETWEEN_BRACKETS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[^\[\]{}"]+')
 
 
+def a_type(value: object) -> str:
+    """What somebody gave in place of what was asked for: `an int`, `a list`."""
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
 def encode_payload(value: object, *, what: str, bytes_max: int = PAYLOAD_BYTES_MAX_DEFAULT) -> str:
     """`value` as JSON text, or an error that says what is wrong with it and where."""
     try:

@@ -72,7 +72,7 @@ from holdfast.engine.settle import (
     deadline_plan,
 )
 from holdfast.engine.step_transaction import StepTransaction
-from holdfast.engine.submission import AT_INSERTION, new_execution, submit_on, submitted
+from holdfast.engine.submission import AT_INSERTION, new_executions, submit_on, submitted
 from holdfast.playbook import plan
 from holdfast.playbook.definition import Definition
 from holdfast.store.interface import (
@@ -166,10 +166,7 @@ class Engine:
     def _new_executions(
         self, submissions: Sequence[Submission], latest: Mapping[str, tuple[int, Definition]], now: float
     ) -> list[NewExecution]:
-        return [
-            new_execution(item, latest[item.path], now=now, payload_bytes_max=self.payload_bytes_max)
-            for item in submissions
-        ]
+        return new_executions(submissions, latest, now=now, payload_bytes_max=self.payload_bytes_max)
 
     async def _insert(self, items: list[NewExecution]) -> list[Inserted]:
         inserted = await self.store.insert(items, await self.store.now())

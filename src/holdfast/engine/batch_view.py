@@ -7,6 +7,7 @@ every step of every item.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any
@@ -16,11 +17,12 @@ import msgspec
 from holdfast.core import describe
 from holdfast.core.failures import StoredError
 from holdfast.core.gates import BARRIER, BarrierGate, BatchRow
-from holdfast.core.model import ExecutionRow, ExecutionStatus, JobRow, JobStatus, Lane, Mode
-from holdfast.engine.controls import clock_time
+from holdfast.core.model import ExecutionRow, ExecutionStatus, JobRow, JobStatus, Lane, Mode, WorkerRow
+from holdfast.core.pauses import Pause, narrowest
+from holdfast.engine.controls import clock_time, held_by_pauses, offers, told_full
 from holdfast.engine.settle import skip_reason
 from holdfast.playbook.definition import Definition
-from holdfast.store.interface import BatchCount, BatchPace
+from holdfast.store.interface import BatchCount, BatchPace, BatchWork, LimitRow
 
 # The pace of what ended in this time is the pace of what is to come.
 PACE_SECONDS = 300.0
@@ -52,7 +54,9 @@ class BatchStatus(StrEnum):
 
 
 class BarrierView(msgspec.Struct, frozen=True, kw_only=True):
-    """`waits_for` counts the items that are not settled; None once it is open."""
+    """`waits_for` counts the items that are not settled; None once it is open. `has_begun` tells whether an
+    item has got into the step, for which `scheduled_for` alone is no proof. `own_times` counts the items
+    that were retried by hand after it opened and wait for a time of their own, the first of them `own_at`."""
 
     step: str
     after: str
@@ -60,6 +64,24 @@ class BarrierView(msgspec.Struct, frozen=True, kw_only=True):
     waits_for: int | None
     opened_at: float | None
     scheduled_for: float | None
+    has_begun: bool
+    own_times: int = 0
+    own_at: float | None = None
+
+
+class HindranceKind(StrEnum):
+    PAUSED = "paused"
+    FULL = "full"
+    UNOFFERED = "unoffered"
+
+
+class Hindrance(msgspec.Struct, frozen=True, kw_only=True):
+    """Why nothing, or little, moves at these steps, in a sentence; `action` is what to type."""
+
+    kind: HindranceKind
+    steps: tuple[str, ...]
+    message: str
+    action: str
 
 
 class WaveView(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +105,8 @@ class FailedItem(msgspec.Struct, frozen=True, kw_only=True):
 
 class BatchView(msgspec.Struct, frozen=True, kw_only=True):
     """`counts` has for each step how many items are at each status of it; `ends_at` is an estimate from the
-    pace of the last minutes, None where there is none to go by."""
+    pace of the last minutes, None where there is none to go by, or where a pause or the lack of a worker is
+    among the `hindrances`."""
 
     id: int
     path: str
@@ -98,6 +121,7 @@ class BatchView(msgspec.Struct, frozen=True, kw_only=True):
     barrier: BarrierView | None
     barriers: tuple[BarrierView, ...]
     waves: tuple[WaveView, ...]
+    hindrances: tuple[Hindrance, ...]
     permanently_failed_jobs: tuple[FailedItem, ...]
     created_at: float
     closed_at: float | None
@@ -129,6 +153,10 @@ def batch_view(
     paces: Iterable[BatchPace],
     failed: Sequence[FailedItem],
     now: float,
+    *,
+    work: Sequence[BatchWork] = (),
+    own_times: Sequence[BatchWork] = (),
+    hindrances: Sequence[Hindrance] = (),
 ) -> BatchView:
     executions = {status.value: 0 for status in ExecutionStatus}
     for count in counted:
@@ -140,7 +168,9 @@ def batch_view(
         status = BatchStatus.OPEN
     elif not running:
         status = BatchStatus.FINISHED if batch.cancelled_at is None else BatchStatus.CANCELLED
-    barriers = tuple(_barrier(gate) for gate in batch.gates.barriers)
+    barriers = tuple(_barrier(gate, definition, counted, own_times) for gate in batch.gates.barriers)
+    stands_still = any(hindrance.kind is not HindranceKind.FULL for hindrance in hindrances)
+    is_estimated = status is BatchStatus.RUNNING and not stands_still
     return BatchView(
         id=batch.id,
         path=batch.path,
@@ -164,12 +194,13 @@ def batch_view(
             )
             for wave in batch.gates.waves
         ),
+        hindrances=tuple(hindrances),
         permanently_failed_jobs=tuple(failed),
         created_at=batch.created_at,
         closed_at=batch.closed_at,
         cancelled_at=batch.cancelled_at,
         cancelled_by=batch.cancelled_by,
-        ends_at=_estimate(batch, definition, counts, paces, now) if status is BatchStatus.RUNNING else None,
+        ends_at=_estimate(batch, definition, counts, paces, work, now) if is_estimated else None,
         at=now,
     )
 
@@ -199,7 +230,57 @@ def _statuses(
             yield item.name, ahead
 
 
-def _barrier(gate: BarrierGate) -> BarrierView:
+def hindrances(
+    batch: BatchRow,
+    definition: Definition,
+    counts: dict[str, dict[str, int]],
+    work: Sequence[BatchWork],
+    pauses: Sequence[Pause],
+    limits: Sequence[LimitRow],
+    living: Sequence[WorkerRow],
+    now: float,
+) -> list[Hindrance]:
+    """Pauses over what is to come; and over what is ready and not paused, a limit without room or the lack of
+    a worker."""
+    paused: dict[Pause, list[str]] = {}
+    for step in definition.steps:
+        held = held_by_pauses(pauses, batch.path, step.name, batch.lane, step.limit)
+        pause = narrowest(held) if counts[step.name][StepStatus.PENDING] else None
+        if pause is not None:
+            paused.setdefault(pause, []).append(step.name)
+    found = [
+        Hindrance(
+            kind=HindranceKind.PAUSED,
+            steps=tuple(steps),
+            message=describe.standstill(steps, pause, clock_time(pause.since, now)),
+            action=f"holdfast resume {pause.kind.value} {shlex.quote(pause.name)}",
+        )
+        for pause, steps in paused.items()
+    ]
+    stopped = {step for steps in paused.values() for step in steps}
+    offered = offers(living)
+    for item in work:
+        if item.first_at > now or item.step in stopped:
+            continue
+        if (item.handler, item.lane) not in offered:
+            kind, why = HindranceKind.UNOFFERED, f": no living worker offers it in the {item.lane} lane"
+            action = "holdfast worker --app your_module:hf"
+        else:
+            kind, why = HindranceKind.FULL, told_full(limits, item.limit, item.lane)
+            action = "holdfast limits list"
+        if why:
+            told = describe.waiting_jobs(item.step, item.jobs, why)
+            found.append(Hindrance(kind=kind, steps=(item.step,), message=told, action=action))
+    return found
+
+
+def _barrier(
+    gate: BarrierGate,
+    definition: Definition,
+    counted: Iterable[BatchCount],
+    own_times: Iterable[BatchWork],
+) -> BarrierView:
+    own = [item for item in own_times if item.step == gate.step and gate.opened_at is not None]
     return BarrierView(
         step=gate.step,
         after=gate.after,
@@ -207,7 +288,19 @@ def _barrier(gate: BarrierGate) -> BarrierView:
         waits_for=gate.unsettled if gate.opened_at is None else None,
         opened_at=gate.opened_at,
         scheduled_for=gate.scheduled_for,
+        has_begun=any(_has_reached(count, gate.step, definition) for count in counted),
+        own_times=sum(item.jobs for item in own),
+        own_at=min((item.first_at for item in own), default=None),
     )
+
+
+def _has_reached(count: BatchCount, step: str, definition: Definition) -> bool:
+    """Whether these items have had an attempt at the step."""
+    if count.step is None or count.job_status is None:
+        return count.execution_status is ExecutionStatus.COMPLETED
+    place, here = definition.position(count.step), definition.position(step)
+    tried = (JobStatus.LEASED, JobStatus.RETRY, JobStatus.DEAD)
+    return place > here or (place == here and count.job_status in tried)
 
 
 def _estimate(
@@ -215,10 +308,11 @@ def _estimate(
     definition: Definition,
     counts: dict[str, dict[str, int]],
     paces: Iterable[BatchPace],
+    work: Iterable[BatchWork],
     now: float,
 ) -> float | None:
     """Step by step at the pace of its own jobs, or, where none has ended yet, at that of the slowest; a
-    barrier that is not open adds its delay."""
+    barrier that is not open adds its delay. No step ends before the last of its jobs may begin."""
     rates = {pace.step: pace.jobs / max(now - pace.first_at, 1.0) for pace in paces if pace.jobs}
     known = min(rates.values(), default=None)
     if known is None:
@@ -231,7 +325,14 @@ def _estimate(
         gate = batch.gates.barrier(step.name)
         if gate is not None:
             ends_at = max(ends_at, gate.scheduled_for or ends_at + gate.delay_seconds)
-        ends_at += left / rates.get(step.name, known)
+        begins = [item.last_at for item in work if item.step == step.name]
+        wave = batch.gates.wave(step.name)
+        if wave is not None and wave.available_at is not None:
+            begins.append(wave.available_at)
+        if wave is not None and wave.waiting:
+            begins.append(now + wave.longest_delay)
+        one = 1 / rates.get(step.name, known)
+        ends_at = max([ends_at + left * one, *(at + one for at in begins)])
     return ends_at
 
 
@@ -279,7 +380,12 @@ def _tracked(
     told: str | None = None
     if error is not None and error.stage == name and status is not StepStatus.COMPLETED:
         told = error_line(error)
-    elif error is not None and status is StepStatus.SKIPPED and barrier is not None:
+    elif (
+        error is not None
+        and execution.status is ExecutionStatus.FAILED
+        and status is StepStatus.SKIPPED
+        and barrier is not None
+    ):
         told = skip_reason(error.stage, name)
     document: dict[str, Any] = {
         "status": status.value,

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.core import transitions
-from holdfast.core.errors import BatchClosed, StoreError, UnknownBatch
+from holdfast.core.errors import BatchClosed, IdempotencyConflict, StoreError, UnknownBatch
 from holdfast.core.gates import BARRIER, BatchRow, BatchState, Gates, Place, wave_name
 from holdfast.core.model import (
     EventType,
@@ -36,20 +36,25 @@ from holdfast.engine.batch_view import (
     PACE_SECONDS,
     BatchView,
     FailedItem,
+    Hindrance,
     batch_item,
     batch_view,
+    hindrances,
+    step_counts,
     waited_for,
 )
 from holdfast.engine.checks import check_id, is_id, page_size, parse_cursor
+from holdfast.engine.controls import living_workers
 from holdfast.engine.definitions import Definitions
 from holdfast.engine.events import event, pack
 from holdfast.engine.planning import Planning
 from holdfast.engine.records import Page, Submission, Submitted
 from holdfast.engine.settle import end_execution
-from holdfast.engine.submission import new_execution, submitted
+from holdfast.engine.submission import new_executions, submitted
 from holdfast.playbook import plan
 from holdfast.playbook.definition import Definition
 from holdfast.store.interface import (
+    BatchWork,
     ChangedJob,
     Changes,
     ExecutionFilter,
@@ -65,7 +70,7 @@ log = logging.getLogger("holdfast.batches")
 
 # Items of one transaction: enough to be fast, few enough that nobody waits long for its locks.
 CHUNK_ITEMS = 500
-BATCHES_PER_SWEEP = 100
+BATCHES_PER_PAGE = 100
 PASSES_MAX = 10
 FAILED_SHOWN = 100
 
@@ -107,27 +112,39 @@ class Batches:
             ),
             await self._store.now(),
         )
+        if not created and (batch.lane, batch.mode) != (lane, mode):
+            raise IdempotencyConflict(
+                f"The key {idempotency_key!r} of {path} belongs to batch {batch.id}, whose lane is"
+                f" {batch.lane} and whose mode is {batch.mode}.",
+                guidance="Submit it as it was, or choose another key.",
+            )
         return batch.id, created
 
-    async def add(self, batch_id: int, submissions: Sequence[Submission]) -> list[Submitted]:
+    async def add(
+        self, batch_id: int, submissions: Sequence[Submission], *, first_place: int = 0
+    ) -> list[Submitted]:
         """Add items, all of them or none. An idempotency key holds within its batch: what was added with it
-        before is found again, also where the batch is closed; anything new is refused then."""
+        before is found again, also where the batch is closed; anything new is refused then. `first_place` is
+        how many the caller has added before, for errors that name an item by its place."""
         row, definition = await self._found(batch_id)
         if not submissions:
             return []
         now = await self._store.now()
-        new = []
-        for item in submissions:
-            of_batch = msgspec.structs.replace(item, path=row.path, lane=row.lane, mode=row.mode)
-            execution = new_execution(
-                of_batch, (row.definition_id, definition), now=now, payload_bytes_max=self._payload_bytes_max
+        of_batch = [
+            msgspec.structs.replace(item, path=row.path, lane=row.lane, mode=row.mode) for item in submissions
+        ]
+        new = [
+            execution._replace(
+                batch_id=batch_id, idempotency_key=_key_in(batch_id, execution.idempotency_key)
             )
-            key = execution.idempotency_key
-            new.append(
-                execution._replace(
-                    batch_id=batch_id, idempotency_key=None if key is None else f"batch {batch_id}: {key}"
-                )
+            for execution in new_executions(
+                of_batch,
+                {row.path: (row.definition_id, definition)},
+                now=now,
+                payload_bytes_max=self._payload_bytes_max,
+                first_place=first_place,
             )
+        ]
         first = Place(plan.first_step(definition).name)
 
         def count(batch: BatchState, inserted: Sequence[Inserted]) -> BatchState:
@@ -138,26 +155,28 @@ class Batches:
             gates.moved(None, first, definition.position, times=created)
             return with_gates(msgspec.structs.replace(batch, items=batch.items + created), gates)
 
-        try:
-            inserted = await self._store.add_to_batch(batch_id, new, count, now)
-        except LookupError:
-            raise unknown_batch(batch_id) from None
+        inserted = await self._store.add_to_batch(batch_id, new, count, now)
+        if inserted is None:  # pruned a moment ago
+            raise unknown_batch(batch_id)
         self._store.announce_work()
         return submitted(inserted)
 
     async def close(self, batch_id: int) -> bool:
-        """Say that all items are there; whether that is new. What waits for it opens."""
-        check_id(batch_id, "batch")
+        """Say that all items are there; whether that is new. What waits for it opens. The gates are counted
+        anew for it, so that closing a batch again is also how a wrong count is healed."""
+        _, definition = await self._found(batch_id)
         now, was_open = await self._store.now(), False
 
-        def close(batch: BatchState, _: LiveJobs) -> BatchState:
+        def close(batch: BatchState, live: LiveJobs) -> BatchState:
             nonlocal was_open
             was_open = batch.closed_at is None
             closed = msgspec.structs.replace(batch, closed_at=now) if was_open else batch
-            return with_gates(closed, gates_of(batch))
+            gates = gates_of(batch)
+            _recount(gates, live, definition)
+            return with_gates(closed, gates)
 
-        closed = await self._store.amend_batch(batch_id, close, now) if is_id(batch_id) else None
-        if closed is None:
+        closed = await self._store.amend_batch(batch_id, close, now, count_jobs=True)
+        if closed is None:  # pruned a moment ago
             raise unknown_batch(batch_id)
         if closed.attention:
             await self.attend(batch_id)
@@ -166,13 +185,15 @@ class Batches:
     async def cancel(self, batch_id: int, *, by: str = "") -> int:
         """Close it and cancel every item that runs; how many those were. One that is over stays as it is."""
         check_id(batch_id, "batch")
-        if by:
+        if by != "":
             check_name(by, what="name of who asks")
         if await self.is_over(batch_id):
             return 0
-        now = await self._store.now()
+        now, running = await self._store.now(), 0
 
-        def cancel(batch: BatchState, _: LiveJobs) -> BatchState:
+        def cancel(batch: BatchState, live: LiveJobs) -> BatchState:
+            nonlocal running
+            running = sum(live.values())
             gates = gates_of(batch)
             gates.cancelling = True
             cancelled = msgspec.structs.replace(
@@ -181,12 +202,10 @@ class Batches:
             )  # fmt: skip
             return with_gates(cancelled, gates)
 
-        found = await self._store.amend_batch(batch_id, cancel, now) if is_id(batch_id) else None
-        if found is None:
-            raise unknown_batch(batch_id)
-        cancelled = await self._cancel_items(batch_id, by)
+        await self._store.amend_batch(batch_id, cancel, now, count_jobs=True)
+        await self._cancel_items(batch_id, by)  # with whoever attends to it meanwhile
         await self.attend(batch_id)
-        return cancelled
+        return running
 
     # looking
 
@@ -206,8 +225,54 @@ class Batches:
         ]
         counts = await self._store.batch_counts(batch_id)
         is_running = any(count.execution_status is ExecutionStatus.RUNNING for count in counts)
-        paces = await self._store.batch_paces(batch_id, now - PACE_SECONDS) if is_running else []
-        return batch_view(batch, definition, counts, paces, failed, now)
+        if not is_running:
+            return batch_view(batch, definition, counts, [], failed, now)
+        paces = await self._store.batch_paces(batch_id, now - PACE_SECONDS)
+        work = await self._store.batch_work(batch_id)
+        return batch_view(
+            batch,
+            definition,
+            counts,
+            paces,
+            failed,
+            now,
+            work=work,
+            own_times=await self._own_times(batch, work, now),
+            hindrances=await self._hindrances(batch, definition, step_counts(definition, counts), work, now),
+        )
+
+    async def _own_times(self, batch: BatchRow, work: Sequence[BatchWork], now: float) -> Sequence[BatchWork]:
+        """Of what waits at an open barrier's step, that which was retried by hand and has a later time."""
+        found: list[BatchWork] = []
+        for gate in batch.gates.barriers:
+            common = max(gate.scheduled_for or 0.0, now)
+            if any(item.step == gate.step and (item.scheduled_for or 0.0) > common for item in work):
+                later = await self._store.batch_work(batch.id, scheduled_after=common)
+                found += [item for item in later if item.step == gate.step]
+        return found
+
+    async def _hindrances(
+        self,
+        batch: BatchRow,
+        definition: Definition,
+        counts: dict[str, dict[str, int]],
+        work: Sequence[BatchWork],
+        now: float,
+    ) -> Sequence[Hindrance]:
+        pauses = await self._store.pauses()
+        is_ready = any(item.first_at <= now for item in work)
+        limits = await self._store.limits() if is_ready else []
+        living = await living_workers(self._store, now) if is_ready else []
+        return hindrances(batch, definition, counts, work, pauses, limits, living, now)
+
+    async def check(self, batch_id: int) -> None:
+        """Raise where there is no such batch."""
+        await self._found(batch_id)
+
+    async def is_open(self, batch_id: int) -> bool:
+        """Whether items can still be added."""
+        batch, _ = await self._found(batch_id)
+        return batch.closed_at is None
 
     async def is_over(self, batch_id: int) -> bool:
         """Whether it is closed and nothing of it runs; asked without counting it all."""
@@ -262,15 +327,17 @@ class Batches:
     async def attend_all(self) -> int:
         """Open what is to be opened, and go on with what somebody has begun; how many batches that were."""
         self._planning.attention.clear()
-        ids = await self._store.batches_to_attend(BATCHES_PER_SWEEP)
-        for id_ in ids:
-            try:
-                await self.attend(id_)
-            except StoreError:
-                raise
-            except Exception:  # one odd batch must not keep the others waiting
-                log.exception("Batch %d could not be looked after; it will be tried again.", id_)
-        return len(ids)
+        attended, last = 0, 0
+        while ids := await self._store.batches_to_attend(last, BATCHES_PER_PAGE):
+            for id_ in ids:
+                try:
+                    await self.attend(id_)
+                except StoreError:
+                    raise
+                except Exception:  # one odd batch must not keep the others waiting
+                    log.exception("Batch %d could not be looked after; it will be tried again.", id_)
+            attended, last = attended + len(ids), ids[-1]
+        return attended
 
     async def wait_for_attention(self, seconds: float) -> None:
         """Until a report in this process has made a gate's turn come, or so long."""
@@ -302,9 +369,10 @@ class Batches:
 
         def open_due(batch: BatchState, live: LiveJobs) -> BatchState:
             gates = gates_of(batch)
+            _recount(gates, live, definition)
             if batch.closed_at is not None:
-                _open_barriers(gates, live, definition, now)
-            _start_waves(gates, live, now)
+                _open_barriers(gates, now)
+            _start_waves(gates, now)
             return with_gates(batch, gates)
 
         return await self._store.amend_batch(batch_id, open_due, now, count_jobs=True)
@@ -378,8 +446,8 @@ class Batches:
 
         await self._store.amend_batch(batch_id, mark, await self._store.now())
 
-    async def _cancel_items(self, batch_id: int, by: str) -> int:
-        cancelled, before = 0, None
+    async def _cancel_items(self, batch_id: int, by: str) -> None:
+        before = None
         while True:
             running = await self._store.executions(
                 ExecutionFilter(
@@ -390,9 +458,8 @@ class Batches:
                 break
             before = running[-1].id
             book = self._planning.book(await self._store.now())
-            chunk = CancelPlan(book, by)
-            await self._planning.executions(sorted(row.id for row in running), chunk, book)
-            cancelled += len(chunk.cancelled)
+            ids = sorted(row.id for row in running)
+            await self._planning.executions(ids, CancelPlan(book, by), book)
 
         def done(batch: BatchState, _: LiveJobs) -> BatchState:
             gates = gates_of(batch)
@@ -401,7 +468,6 @@ class Batches:
 
         await self._store.amend_batch(batch_id, done, await self._store.now())
         self._store.announce_work()  # what ran may have made room under a limit
-        return cancelled
 
 
 class CancelPlan:
@@ -428,32 +494,39 @@ class CancelPlan:
         return changes
 
 
-def _open_barriers(gates: Gates, live: LiveJobs, definition: Definition, now: float) -> None:
+def _recount(gates: Gates, live: LiveJobs, definition: Definition) -> None:
+    """The counts as the rows of the jobs have them, which is how they should be."""
+    before = msgspec.json.encode(gates)
     for gate in gates.barriers:
-        if gate.opened_at is None and not gate.unsettled:
+        if gate.opened_at is None:
             line = definition.position(gate.after)
             gate.unsettled = sum(
                 jobs for (step, _), jobs in live.items() if definition.position(step) <= line
             )
-            if gate.unsettled:
-                log.error("The count of a barrier was wrong; %d items are not settled.", gate.unsettled)
-                continue
-            gate.opened_at = now
-            gate.scheduled_for = now + gate.delay_seconds
+    for wave in gates.waves:
+        at_step = {held_by: jobs for (step, held_by), jobs in live.items() if step == wave.step}
+        wave.waiting = at_step.pop(wave.gathering, 0)
+        wave.active = sum(at_step.values())
+    if msgspec.json.encode(gates) != before:
+        log.error("The counts of a batch's gates were wrong, and were put right: %s.", before.decode())
 
 
-def _start_waves(gates: Gates, live: LiveJobs, now: float) -> None:
+def _open_barriers(gates: Gates, now: float) -> None:
+    for gate in gates.barriers:
+        if gate.opened_at is None and not gate.unsettled:
+            gate.opened_at, gate.scheduled_for = now, now + gate.delay_seconds
+
+
+def _start_waves(gates: Gates, now: float) -> None:
     for wave in gates.waves:
         if wave.is_due:
-            at_step = {held_by: jobs for (step, held_by), jobs in live.items() if step == wave.step}
-            waiting = at_step.pop(wave.gathering, 0)
-            if (wave.active, wave.waiting) != (sum(at_step.values()), waiting):
-                log.error("The counts of a wave were wrong; %d of its jobs are at work.", wave.active)
-                wave.active, wave.waiting = sum(at_step.values()), waiting
-                continue
             wave.number += 1
             wave.started_at, wave.available_at = now, now + wave.longest_delay
-            wave.active, wave.waiting, wave.longest_delay, wave.released = waiting, 0, 0.0, False
+            wave.active, wave.waiting, wave.longest_delay, wave.released = wave.waiting, 0, 0.0, False
+
+
+def _key_in(batch_id: int, key: str | None) -> str | None:
+    return None if key is None else f"batch {batch_id}: {key}"
 
 
 def unknown_batch(batch_id: int) -> UnknownBatch:

@@ -50,7 +50,7 @@ def check_request(execution_id: int, by: str = "") -> None:
     check_execution_id(execution_id)
     if not is_id(execution_id):
         raise unknown_execution(execution_id)
-    if by:
+    if by != "":
         check_name(by, what="name of who asks")
 
 

@@ -15,9 +15,9 @@ import msgspec
 from holdfast.core import describe
 from holdfast.core.errors import InvalidInput, UnknownName
 from holdfast.core.limits import FLEET_LIMIT, Limit, Room, checked_limit
-from holdfast.core.model import JobRow, JobStatus, Lane
+from holdfast.core.model import JobRow, JobStatus, Lane, WorkerRow
 from holdfast.core.pauses import Pause, PauseKind, narrowest
-from holdfast.core.payload import check_name, member
+from holdfast.core.payload import a_type, check_name, member
 from holdfast.engine.definitions import Definitions
 from holdfast.store.interface import LimitRow, OpenWork, Store
 
@@ -25,6 +25,7 @@ REASON_CHARS_MAX = 500
 # A step's path and name, each as long as it may be.
 NAME_CHARS_MAX = 500
 KNOWN_SHOWN_MAX = 50
+WORKERS_MAX = 10_000
 
 
 class LimitView(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,8 +90,8 @@ class Controls:
         paused = {pause.name: pause for pause in await self.pauses() if pause.kind is PauseKind.LIMIT}
         rows = {row.name: row for row in await self._store.limits()}
         # A pipeline that was never run has its limits nowhere but in its definition.
-        for name in steps.keys() - rows.keys():
-            rows[name] = LimitRow(name, None, None, None, None, 0, 0)
+        for name in (steps.keys() | paused.keys()) - rows.keys():
+            rows[name] = await self._unset(name)
         waiting = {item.limit for item in ready}
         return [
             _view(row, ready, tuple(steps.get(name, ())), paused.get(name))
@@ -98,9 +99,18 @@ class Controls:
             # What only an older version named, and nothing is left of, is of no use to anybody.
             if row.max_concurrency is not None
             or name in steps
+            or name in paused
             or name in waiting
             or row.leased_manual + row.leased_bulk
         ]
+
+    async def _unset(self, name: str) -> LimitRow:
+        """Nothing is leased under a name that no job has; all of it is under the limit over everything."""
+        leased = dict.fromkeys(Lane, 0)
+        if name == FLEET_LIMIT:
+            for item in await self._store.open_work():
+                leased[item.lane] += item.jobs if item.status is JobStatus.LEASED else 0
+        return LimitRow(name, None, None, None, None, leased[Lane.MANUAL], leased[Lane.BULK])
 
     async def _steps_by_limit(self) -> dict[str, list[str]]:
         steps: dict[str, list[str]] = {}
@@ -161,12 +171,30 @@ class Controls:
             return describe.paused(pause, clock_time(pause.since, now))
         if job.available_at > now:
             return ""
-        for row in await self._store.limits():
-            if row.name in (job.limit, FLEET_LIMIT) and row.max_concurrency is not None:
-                limit = Limit(row.name, row.max_concurrency, row.manual_reserve)
-                if _is_full(limit, job.lane, row.leased_manual, row.leased_bulk):
-                    return describe.full(limit, job.lane, row.leased_manual, row.leased_bulk)
-        return ""
+        full = told_full(await self._store.limits(), job.limit, job.lane)
+        if full:
+            return full
+        is_offered = (job.handler, job.lane) in offers(await living_workers(self._store, now))
+        return "" if is_offered else describe.unoffered()
+
+
+async def living_workers(store: Store, now: float) -> list[WorkerRow]:
+    return [worker for worker in await store.workers(WORKERS_MAX) if worker.is_living(now)]
+
+
+def offers(living: Iterable[WorkerRow]) -> set[tuple[str, Lane]]:
+    """The handlers and lanes that somebody living works for."""
+    return {(handler, lane) for worker in living for handler in worker.handlers for lane in worker.lanes}
+
+
+def told_full(rows: Iterable[LimitRow], limit_name: str, lane: Lane) -> str:
+    """In the words of `describe.full`, where a job under this limit finds no room; empty where it does."""
+    for row in rows:
+        if row.name in (limit_name, FLEET_LIMIT) and row.max_concurrency is not None:
+            limit = Limit(row.name, row.max_concurrency, row.manual_reserve)
+            if _is_full(limit, lane, row.leased_manual, row.leased_bulk):
+                return describe.full(limit, lane, row.leased_manual, row.leased_bulk)
+    return ""
 
 
 async def ready_work(store: Store, now: float) -> list[OpenWork]:
@@ -226,7 +254,7 @@ def _check_by(by: object) -> None:
 
 def _check_reason(reason: object) -> None:
     if not isinstance(reason, str):
-        raise InvalidInput(f"The reason is a text, not a {type(reason).__name__}.")
+        raise InvalidInput(f"The reason is a text, not {a_type(reason)}.")
     if len(reason) > REASON_CHARS_MAX:
         raise InvalidInput(
             f"The reason is {len(reason)} characters long; the limit is {REASON_CHARS_MAX}.",
@@ -240,12 +268,16 @@ def _check_reason(reason: object) -> None:
 
 
 def _unknown(kind: PauseKind, name: str, known: set[str]) -> UnknownName:
-    forced = "Force it to pause a name that is yet to come."
+    forced = "With --force (force=True) a name that is yet to come is paused."
     if not known:
         return UnknownName(
             f"There is no {kind.value} {name!r}: no pipeline is known to this database.", guidance=forced
         )
     shown = sorted(known)
+    alike = [one for one in shown if one.endswith(f"/{name}")]
+    if alike:
+        meant = " or ".join(alike[:KNOWN_SHOWN_MAX])
+        return UnknownName(f"There is no {kind.value} {name!r}.", guidance=f"Did you mean {meant}? {forced}")
     more = ""
     if len(shown) > KNOWN_SHOWN_MAX:
         shown = get_close_matches(name, shown, 5, cutoff=0.0)

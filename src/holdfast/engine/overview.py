@@ -9,10 +9,17 @@ import msgspec
 from holdfast.core.model import ExecutionStatus, Lane, WorkerRecord, WorkerRow
 from holdfast.core.pauses import Pause
 from holdfast.core.payload import check_name
-from holdfast.engine.controls import Controls, LimitView, held_by_pauses, ready_work
+from holdfast.engine.controls import (
+    WORKERS_MAX,
+    Controls,
+    LimitView,
+    held_by_pauses,
+    offers,
+    ready_work,
+)
 from holdfast.store.interface import OpenWork, Store
 
-WORKERS_MAX = 10_000
+OPEN_BATCHES_MAX = 100
 # A worker counts as living until it has missed this many announcements.
 ANNOUNCEMENTS_MISSED_MAX = 3
 FORGET_WORKER_SECONDS = 86_400.0
@@ -34,8 +41,19 @@ class PausedWork(msgspec.Struct, frozen=True):
     jobs: int
 
 
+class OpenBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch that nobody has closed; `is_waited_for` where its items stand at a barrier for that only."""
+
+    id: int
+    path: str
+    items: int
+    created_at: float
+    is_waited_for: bool
+
+
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """`jobs` counts what is open, by status and lane; `ready` is the part whose time has come,
+    """`jobs` counts what is open, by status and lane; those that a barrier or a wave holds are counted as
+    `held`. `ready` is the part whose time has come,
     `oldest_ready_at` since when the oldest is, and `paused` how many of them a pause keeps. Those of `alone`
     are ready, their handlers are offered, and yet they wait: their worker was lost, and each process runs
     such jobs one at a time and beside no others. Of `executions`, the failed ones wait for somebody; what is
@@ -53,6 +71,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     workers: tuple[WorkerRow, ...]
     vanished: tuple[WorkerRow, ...]
     unoffered: tuple[Waiting, ...]
+    open_batches: tuple[OpenBatch, ...]
 
 
 async def announce(store: Store, worker: WorkerRecord) -> None:
@@ -89,6 +108,9 @@ async def overview(store: Store, controls: Controls) -> Overview:
     for item in work:
         lanes = jobs.setdefault(item.status.value, {lane.value: 0 for lane in Lane})
         lanes[item.lane.value] += item.jobs
+    held = await store.held_work()
+    if held:
+        jobs["held"] = {lane.value: held.get(lane, 0) for lane in Lane}
     return Overview(
         at=now,
         executions={status.value: counts.get(status, 0) for status in ExecutionStatus},
@@ -104,16 +126,26 @@ async def overview(store: Store, controls: Controls) -> Overview:
         workers=tuple(living),
         vanished=tuple(worker for worker in workers if not worker.is_living(now)),
         unoffered=unoffered(free, living),
+        open_batches=await _open_batches(store, now),
+    )
+
+
+async def _open_batches(store: Store, now: float) -> tuple[OpenBatch, ...]:
+    return tuple(
+        OpenBatch(
+            id=row.id,
+            path=row.path,
+            items=row.items,
+            created_at=row.created_at,
+            is_waited_for=row.is_running
+            and any(gate.opened_at is None and not gate.unsettled for gate in row.gates.barriers),
+        )
+        for row in await store.batches(before=None, limit=OPEN_BATCHES_MAX, open_since=now)
     )
 
 
 def _held(item: OpenWork, pauses: Sequence[Pause]) -> bool:
     return bool(held_by_pauses(pauses, item.path, item.step, item.lane, item.limit))
-
-
-def offers(living: Sequence[WorkerRow]) -> set[tuple[str, Lane]]:
-    """The handlers and lanes that somebody living works for."""
-    return {(handler, lane) for worker in living for handler in worker.handlers for lane in worker.lanes}
 
 
 def unoffered(ready: Sequence[OpenWork], living: Sequence[WorkerRow]) -> tuple[Waiting, ...]:

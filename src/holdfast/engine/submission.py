@@ -3,7 +3,8 @@ written by the store, or said on the caller's own connection as a part of the ca
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.core.errors import InvalidInput
@@ -20,6 +21,8 @@ from holdfast.store.interface import Inserted, NewExecution, Store
 
 # On a caller's connection times count from the moment of insertion: its database is asked for the clock.
 AT_INSERTION = 0.0
+# An item's key holds within its batch: stored, it begins so.
+_OF_AN_ITEM = re.compile(r"batch \d+: ")
 
 
 def new_execution(
@@ -30,6 +33,11 @@ def new_execution(
     workload = encode_payload(item.workload, what="workload", bytes_max=payload_bytes_max)
     if key is not None:
         check_name(key, what="idempotency key")
+        if _OF_AN_ITEM.match(key):
+            raise InvalidInput(
+                f"The idempotency key {key!r} begins as those of a batch's items do.",
+                guidance="Choose another one.",
+            )
         key_hash = payload_hash(workload)
     lane = member(Lane, item.lane, "lane")
     mode = Mode(lane.value) if item.mode is None else member(Mode, item.mode, "mode")
@@ -55,6 +63,26 @@ def new_execution(
         available_at=now + delay,
         events=started(first.name),
     )
+
+
+def new_executions(
+    items: Sequence[Submission],
+    latest: Mapping[str, tuple[int, Definition]],
+    *,
+    now: float,
+    payload_bytes_max: int,
+    first_place: int = 0,
+) -> list[NewExecution]:
+    """Of many, the one that cannot be accepted is named by its place, from 1."""
+    new = []
+    for place, item in enumerate(items, first_place + 1):
+        try:
+            new.append(new_execution(item, latest[item.path], now=now, payload_bytes_max=payload_bytes_max))
+        except InvalidInput as error:
+            if len(items) == 1 and not first_place:
+                raise
+            raise type(error)(f"Item {place}: {error}", guidance=error.guidance) from error
+    return new
 
 
 def submitted(inserted: Sequence[Inserted]) -> list[Submitted]:
@@ -84,10 +112,9 @@ def submit_on_sync(
 ) -> list[Submitted]:
     """In the caller's transaction, without an event loop and without any connection but the caller's."""
     latest = (0, definition)  # its id is looked up on the way
-    new = [
-        new_execution(item, latest, now=AT_INSERTION, payload_bytes_max=payload_bytes_max)
-        for item in submissions
-    ]
+    new = new_executions(
+        submissions, {definition.path: latest}, now=AT_INSERTION, payload_bytes_max=payload_bytes_max
+    )
     if not new:
         return []
     content = definition.to_json()

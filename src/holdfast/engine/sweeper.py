@@ -44,19 +44,26 @@ class Sweeper:
         self._clock_lead: float | None = None  # of the store's clock over the monotonic one
 
     async def run(self) -> None:
-        """Sweep until cancelled, and look after batches whenever one asks for it."""
+        """Sweep until cancelled, and beside that look after batches: letting a large one through takes a
+        while, and leases that have run out must not wait for it."""
         every = self._heartbeat_seconds / SWEEPS_PER_HEARTBEAT
-        sweep_at = self._monotonic()
-        while True:
-            # It depends on no lease, and so on no view of time.
-            await self._tried(self._engine.batches.attend_all)
-            if self._monotonic() >= sweep_at:
+        attending = asyncio.create_task(self._attend(every))
+        try:
+            while True:
                 await self._tried(self.sweep)
-                sweep_at = self._monotonic() + every
-            await self._engine.batches.wait_for_attention(sweep_at - self._monotonic())
+                await asyncio.sleep(every)
+        finally:
+            attending.cancel()
+            await asyncio.wait([attending])
+
+    async def _attend(self, every: float) -> None:
+        """Whenever a batch asks for it, here or, found a little later, elsewhere. It depends on no lease, and
+        so on no view of time."""
+        while True:
+            await self._tried(self._engine.batches.attend_all)
+            await self._engine.batches.wait_for_attention(every)
 
     async def _tried(self, action: Callable[[], Awaitable[int]]) -> None:
-        """One that fails keeps the other waiting, and not from happening."""
         try:
             await action()
         except StoreUnavailable as error:

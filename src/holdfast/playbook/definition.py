@@ -52,7 +52,13 @@ class Barrier:
         """From `{"after": step, "delay": duration}`."""
         if value is None or isinstance(value, Barrier):
             return value
-        if not isinstance(value, Mapping) or not {"after"} <= set(value) <= {"after", "delay"}:
+        odd = sorted(map(repr, value.keys() - {"after", "delay"})) if isinstance(value, Mapping) else []
+        if odd:
+            raise DefinitionInvalid(
+                f"The barrier of step {of} has {', '.join(odd)}, which no barrier has.",
+                guidance="Allowed are 'after', the step that it waits for, and 'delay', such as \"15m\".",
+            )
+        if not isinstance(value, Mapping) or "after" not in value:
             raise DefinitionInvalid(
                 f"barrier of step {of} is not one: {value!r}.",
                 guidance='For example barrier={"after": "request", "delay": "15m"}.',

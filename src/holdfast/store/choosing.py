@@ -39,13 +39,15 @@ class Choice:
             bounds += [room, self._limited]
         return max(min(bounds), 0)
 
-    def take(self, limit: str, lane: str) -> bool:
-        if not self.left(limit, lane):
+    def take(self, limit: str, lane: str, jobs: int = 1) -> bool:
+        if self.left(limit, lane) < jobs:
             return False
-        self._room.take(limit, lane)
-        self._jobs -= 1
-        self._bulk -= lane == Lane.BULK
-        self._limited -= self.is_limited(limit)
+        self._room.take(limit, lane, jobs)
+        self._jobs -= jobs
+        if lane == Lane.BULK:
+            self._bulk -= jobs
+        if self.is_limited(limit):
+            self._limited -= jobs
         return True
 
     def has_room(self, limit: str, lane: str) -> bool:

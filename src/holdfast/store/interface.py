@@ -223,6 +223,20 @@ class BatchPace(NamedTuple):
     last_at: float
 
 
+class BatchWork(NamedTuple):
+    """Jobs of a batch that wait at a step and are held by no gate; the first of them is ready at `first_at`,
+    the last at `last_at`."""
+
+    step: str
+    handler: str
+    lane: Lane
+    limit: str
+    jobs: int
+    first_at: float
+    last_at: float
+    scheduled_for: float | None
+
+
 # A part of a WHERE, with a place for its value; left out where the value is None.
 Condition = tuple[str, object]
 
@@ -469,8 +483,8 @@ class Store(Protocol):
 
     async def add_to_batch(
         self, batch_id: int, executions: Sequence[NewExecution], plan: AddingPlan, now: float
-    ) -> list[Inserted]:
-        """Lock the batch, insert, plan, write; all or nothing. LookupError where there is no such batch."""
+    ) -> list[Inserted] | None:
+        """Lock the batch, insert, plan, write; all or nothing. None where there is no such batch."""
 
     async def amend_batch(
         self, batch_id: int, plan: BatchPlan, now: float, *, count_jobs: bool = False
@@ -478,8 +492,8 @@ class Store(Protocol):
         """Lock the batch, count its unfinished jobs where that is asked for, plan, write; the batch as it is
         then, None where there is none. Nothing changes a job of a gated batch meanwhile."""
 
-    async def batches_to_attend(self, limit: int) -> list[int]:
-        """Those where a gate is to be opened, or has not let everything through."""
+    async def batches_to_attend(self, after: int, limit: int) -> list[int]:
+        """Those after this one where a gate is to be opened, or has not let everything through."""
 
     async def held_jobs(
         self, batch_id: int, step: str, held_by: str, after: int, limit: int
@@ -491,8 +505,10 @@ class Store(Protocol):
 
     async def batch(self, batch_id: int) -> BatchRow | None: ...
 
-    async def batches(self, *, before: int | None, limit: int) -> list[BatchRow]:
-        """Newest first."""
+    async def batches(
+        self, *, before: int | None, limit: int, open_since: float | None = None
+    ) -> list[BatchRow]:
+        """Newest first; with `open_since` those that were made by then and are not closed."""
 
     async def batch_items(
         self, batch_id: int, *, status: ExecutionStatus | None, after: int, limit: int
@@ -502,6 +518,11 @@ class Store(Protocol):
     async def batch_counts(self, batch_id: int) -> list[BatchCount]: ...
 
     async def batch_paces(self, batch_id: int, since: float) -> list[BatchPace]: ...
+
+    async def batch_work(self, batch_id: int, *, scheduled_after: float | None = None) -> list[BatchWork]: ...
+
+    async def held_work(self) -> dict[Lane, int]:
+        """How many jobs are held at a gate."""
 
     async def jobs_of(self, execution_ids: Sequence[int]) -> list[JobRow]:
         """All jobs of these executions, in the order of their ids."""

@@ -16,7 +16,7 @@ import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -70,6 +70,9 @@ RESET_TIMEOUT_SECONDS = 5.0
 _SESSION = {
     "application_name": "holdfast",
     "jit": "off",
+    # A statement must see what was committed since the one before it, however the server is set up: locks are
+    # taken first, and what they guard is read under them.
+    "default_transaction_isolation": "read committed",
     "idle_in_transaction_session_timeout": "30s",
     "tcp_keepalives_idle": "30",
     "tcp_keepalives_interval": "10",
@@ -136,11 +139,23 @@ class PostgresStore(PostgresClaim, PostgresBatches, Controlling, Watching):
         with self.explained():
             self._pool = await self._new_pool(min_size=1, reset=_keep_session)
         try:
-            async with self._acquire() as db:
-                await self._migrate(db, migrate)
+            await self._prepare(migrate)
         except BaseException:
             await self.close()
             raise
+
+    async def _prepare(self, migrate: bool) -> None:
+        """Processes of the version before may be at work, and a migration in their way: it is tried again."""
+        for tries_left in reversed(range(DEADLOCK_TRIES)):
+            try:
+                async with self._acquire() as db:
+                    return await self._migrate(db, migrate)
+            except _TRY_AGAIN as error:
+                if not tries_left:
+                    raise StoreUnavailable(
+                        f"The schema of {self._shown_url} could not be migrated: {error}",
+                        guidance="Nothing was changed. Try again, or stop the other processes first.",
+                    ) from error
 
     async def _new_pool(self, **more: Any) -> asyncpg.Pool:
         return await asyncpg.create_pool(
@@ -388,8 +403,8 @@ class PostgresStore(PostgresClaim, PostgresBatches, Controlling, Watching):
 
     # reading
 
-    async def batches_to_attend(self, limit: int) -> list[int]:
-        return [id_ for (id_,) in await self._query("batches_to_attend", limit)]
+    async def batches_to_attend(self, after: int, limit: int) -> list[int]:
+        return [id_ for (id_,) in await self._query("batches_to_attend", after, limit)]
 
     async def held_jobs(
         self, batch_id: int, step: str, held_by: str, after: int, limit: int
@@ -454,16 +469,11 @@ class PostgresStore(PostgresClaim, PostgresBatches, Controlling, Watching):
         await db.execute(self._sql["add_groups"], *_columns(sorted(new), width=8))
         return rows.claim_groups(await db.fetch(self._sql["groups"]))
 
-    async def _transact(
-        self, action: Callable[[Connection], Awaitable[T]], *, read_committed: bool = False
-    ) -> T:
-        """`read_committed` where a statement must see what was committed since the one before it, however the
-        server is set up."""
-        isolation: Literal["read_committed"] | None = "read_committed" if read_committed else None
+    async def _transact(self, action: Callable[[Connection], Awaitable[T]]) -> T:
         tries = 0
         while True:
             try:
-                async with self._acquire() as db, db.transaction(isolation=isolation):
+                async with self._acquire() as db, db.transaction():
                     return await action(db)
             except _TRY_AGAIN as error:
                 tries += 1

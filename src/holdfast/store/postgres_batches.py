@@ -38,8 +38,11 @@ class PostgresBatches:
 
     async def create_batch(self, batch: NewBatch, now: float) -> tuple[BatchState, bool]:
         async def create(db: Connection) -> tuple[BatchState, bool]:
-            made = await db.fetchval(self._sql["create_batch"], *batch, now)
-            found = made or await db.fetchval(self._sql["batch_by_key"], batch.path, batch.idempotency_key)
+            key = (batch.path, batch.idempotency_key)
+            # Asked first: a repeat uses up no number then. Who makes it at this moment is met at the insert.
+            found = await db.fetchval(self._sql["batch_by_key"], *key)
+            made = None if found else await db.fetchval(self._sql["create_batch"], *batch, now)
+            found = found or made or await db.fetchval(self._sql["batch_by_key"], *key)
             [state] = await self._batch(db, found)
             return state, made is not None
 
@@ -47,11 +50,11 @@ class PostgresBatches:
 
     async def add_to_batch(
         self, batch_id: int, executions: Sequence[NewExecution], plan: AddingPlan, now: float
-    ) -> list[Inserted]:
-        async def add(db: Connection) -> list[Inserted]:
+    ) -> list[Inserted] | None:
+        async def add(db: Connection) -> list[Inserted] | None:
             found = await self._batch(db, batch_id)
             if not found:
-                raise LookupError(batch_id)
+                return None
             inserted = await self.insert_in(db, executions, now)
             await self._save(db, [plan(found[0], inserted)])
             return inserted

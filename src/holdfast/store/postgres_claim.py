@@ -38,9 +38,7 @@ class PostgresClaim:
     async def _fetch(self, sql: str, *bindings: Any) -> list[Any]:
         raise NotImplementedError
 
-    async def _transact(
-        self, action: Callable[[Connection], Awaitable[T]], *, read_committed: bool = False
-    ) -> T:
+    async def _transact(self, action: Callable[[Connection], Awaitable[T]]) -> T:
         raise NotImplementedError
 
     async def claim(self, request: ClaimRequest, now: float) -> list[Claimed]:
@@ -60,9 +58,7 @@ class PostgresClaim:
                 self._limited_offers.clear()
             self._limited_offers.add(offer)
         asked_at = time.monotonic()
-        return await self._transact(
-            lambda db: self._claim_under_limits(db, request, now, asked_at), read_committed=True
-        )
+        return await self._transact(lambda db: self._claim_under_limits(db, request, now, asked_at))
 
     async def _claim_under_limits(
         self, db: Connection, request: ClaimRequest, now: float, asked_at: float

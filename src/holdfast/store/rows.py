@@ -155,6 +155,7 @@ def job_row(row: Row) -> JobRow:
         output=None if row[23] is None else msgspec.json.decode(row[23]),
         limit=row[24],
         last_attempt_at=row[25],
+        handler=row[26],
     )
 
 
@@ -189,6 +190,7 @@ def batch_row(row: Row) -> BatchRow:
         closed_at=row[10],
         cancelled_at=row[11],
         cancelled_by=row[12],
+        is_running=bool(row[13]),
     )
 
 

@@ -394,8 +394,8 @@ class SqliteStore(SqliteClaim, SqliteBatches, Controlling, Watching):
 
     # reading
 
-    async def batches_to_attend(self, limit: int) -> list[int]:
-        return [id_ for (id_,) in await self._read("batches_to_attend", (limit,))]
+    async def batches_to_attend(self, after: int, limit: int) -> list[int]:
+        return [id_ for (id_,) in await self._read("batches_to_attend", (after, limit))]
 
     async def held_jobs(
         self, batch_id: int, step: str, held_by: str, after: int, limit: int

@@ -37,21 +37,21 @@ class SqliteBatches:
 
     async def create_batch(self, batch: NewBatch, now: float) -> tuple[BatchState, bool]:
         def create(db: apsw.Connection) -> tuple[BatchState, bool]:
-            made: list[Any] = db.execute(self._sql["create_batch"], (*batch, now)).fetchall()
             key = (batch.path, batch.idempotency_key)
-            found: list[Any] = made or db.execute(self._sql["batch_by_key"], key).fetchall()
-            [state] = self._batch(db, found[0][0])
+            found: list[Any] = db.execute(self._sql["batch_by_key"], key).fetchall()
+            made: list[Any] = [] if found else list(db.execute(self._sql["create_batch"], (*batch, now)))
+            [state] = self._batch(db, (found or made)[0][0])
             return state, bool(made)
 
         return await self._write(create)
 
     async def add_to_batch(
         self, batch_id: int, executions: Sequence[NewExecution], plan: AddingPlan, now: float
-    ) -> list[Inserted]:
-        def add(db: apsw.Connection) -> list[Inserted]:
+    ) -> list[Inserted] | None:
+        def add(db: apsw.Connection) -> list[Inserted] | None:
             found = self._batch(db, batch_id)
             if not found:
-                raise LookupError(batch_id)
+                return None
             inserted = self.insert_in(db, executions, now)
             self._save(db, [plan(found[0], inserted)])
             return inserted

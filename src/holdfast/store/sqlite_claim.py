@@ -9,7 +9,8 @@ from __future__ import annotations
 import heapq
 import json
 import time
-from collections.abc import Callable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import apsw
@@ -106,25 +107,28 @@ class SqliteClaim:
             (turn(group, group.available_at, group.oldest), place) for place, group in enumerate(groups)
         ]
         heapq.heapify(line)
-        jobs: dict[int, Iterator[Any]] = {}
+        jobs: dict[int, list[Any]] = {}
+        begun: dict[int, int] = {}  # how many of a group's jobs are chosen
         chosen: list[int] = []
         while line and not choice.is_full:
-            (*_, id_), place = line[0]
+            _, place = heapq.heappop(line)
             group = groups[place]
             left = choice.left(group.limit, group.lane)
             if not left:
-                heapq.heappop(line)
                 continue
             if place not in jobs:
-                found = db.execute(self._sql["ready_in_group"], (group.id, now, left)).fetchall()
-                jobs[place] = iter(found[1:])
-            choice.take(group.limit, group.lane)
-            chosen.append(id_)
-            following = next(jobs[place], None)
-            if following is None:
-                heapq.heappop(line)
-            else:
-                heapq.heapreplace(line, (turn(group, *following), place))
+                jobs[place] = db.execute(self._sql["ready_in_group"], (group.id, now, left)).fetchall()
+            own, start = jobs[place], begun.get(place, 0)
+            # Its next one, and with it all that come before the next one of any other group.
+            end = len(own)
+            if line:
+                end = bisect_left(own, line[0][0], start + 1, key=lambda job: turn(group, *job))
+            end = min(end, start + left)
+            choice.take(group.limit, group.lane, end - start)
+            chosen += [id_ for _, id_ in own[start:end]]
+            begun[place] = end
+            if end < len(own):
+                heapq.heappush(line, (turn(group, *own[end]), place))
         return chosen
 
     async def alone_ready(self, request: ClaimRequest, now: float) -> bool:

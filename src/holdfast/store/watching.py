@@ -10,6 +10,7 @@ from holdfast.store import rows
 from holdfast.store.interface import (
     BatchCount,
     BatchPace,
+    BatchWork,
     Condition,
     DefinitionRow,
     FailureFilter,
@@ -45,8 +46,13 @@ class Watching:
         found = await self._list("batches", [("b.id = {}", batch_id)], 1)
         return rows.batch_row(found[0]) if found else None
 
-    async def batches(self, *, before: int | None, limit: int) -> list[BatchRow]:
-        return [rows.batch_row(row) for row in await self._list("batches", [("b.id < {}", before)], limit)]
+    async def batches(
+        self, *, before: int | None, limit: int, open_since: float | None = None
+    ) -> list[BatchRow]:
+        conditions: list[Condition] = [
+            ("b.id < {}", before), ("b.closed_at IS NULL AND b.created_at <= {}", open_since),
+        ]  # fmt: skip
+        return [rows.batch_row(row) for row in await self._list("batches", conditions, limit)]
 
     async def batch_items(
         self, batch_id: int, *, status: ExecutionStatus | None, after: int, limit: int
@@ -66,6 +72,16 @@ class Watching:
     async def batch_paces(self, batch_id: int, since: float) -> list[BatchPace]:
         conditions: list[Condition] = [("e.batch_id = {}", batch_id), ("j.finished_at >= {}", since)]
         return [BatchPace(*row) for row in await self._list("batch_paces", conditions, GROUPS_MAX)]
+
+    async def batch_work(self, batch_id: int, *, scheduled_after: float | None = None) -> list[BatchWork]:
+        conditions: list[Condition] = [
+            ("e.batch_id = {}", batch_id), ("j.scheduled_for > {}", scheduled_after),
+        ]  # fmt: skip
+        found = await self._list("batch_work", conditions, GROUPS_MAX)
+        return [BatchWork(step, handler, Lane(lane), *rest) for step, handler, lane, *rest in found]
+
+    async def held_work(self) -> dict[Lane, int]:
+        return {Lane(lane): jobs for lane, jobs in await self._list("held_work", [], len(Lane))}
 
     async def execution_counts(self) -> dict[ExecutionStatus, int]:
         found = await self._list("execution_counts", [], len(ExecutionStatus))

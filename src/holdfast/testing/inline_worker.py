@@ -18,14 +18,17 @@ from contextvars import ContextVar
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 from holdfast.app import Holdfast
 from holdfast.core.errors import InvalidInput
-from holdfast.core.model import ExecutionStatus, Failed, Leased, LeaseRef, LeaseResult, Report
+from holdfast.core.model import ExecutionStatus, Failed, Lane, Leased, LeaseRef, LeaseResult, Report
 from holdfast.engine import Engine
 from holdfast.testing.clock import FakeClock, just_after
 from holdfast.testing.faults import Cut, Fault, Faults, Kind
 from holdfast.testing.place import Place
 from holdfast.testing.run import RehearsalFailed
+from holdfast.worker.announcing import worker_record
 from holdfast.worker.attempt import Attempt, Function, Handler
 from holdfast.worker.context import Context
 from holdfast.worker.handler_error import timed_out
@@ -88,9 +91,18 @@ class InlineWorker:
                     "A rehearsal on PostgreSQL was used from another event loop than its own.",
                     guidance="Use rehearsal.do(...), or rehearse on SQLite: leave url= out.",
                 )
-            self._engines[loop] = Engine(
+            self._engines[loop] = engine = Engine(
                 self.place.store, payload_bytes_max=self.hf._payload_bytes_max, draw=lambda: 1.0
             )
+            # For whoever looks at what waits: somebody is there for it, however far the clock jumps.
+            record = worker_record(
+                WORKER_ID,
+                concurrency=1,
+                lanes=tuple(Lane),
+                handlers=sorted(self.hf._handlers),
+                lease_seconds=self._lease_seconds,
+            )
+            await engine.announce(msgspec.structs.replace(record, announce_seconds=FAR_SECONDS))
         return self._engines[loop]
 
     async def go_on(self) -> None:

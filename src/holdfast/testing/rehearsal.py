@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -303,15 +303,21 @@ class Rehearsal(_Script):
         """All executions so far, in the order of their submission, also those that handlers submitted."""
         return self.do(self._inner.runs(pipeline))
 
-    def do(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine of your own in the rehearsal's event loop, such as one that calls `hf.submit`."""
+    def do(self, awaitable: Awaitable[T]) -> T:
+        """Run something of your own in the rehearsal's event loop: a coroutine that calls `hf.submit`, or
+        what `hf.batch` gives."""
         if self._loop is None or self._loop.is_running or _in_event_loop():
-            coroutine.close()
+            if isinstance(awaitable, Coroutine):
+                awaitable.close()
             raise InvalidInput(
                 "The rehearsal has not begun, has ended, or is asked from inside a handler.",
                 guidance="Use it inside its block, and in an async handler use hf itself.",
             )
-        return self._loop.run(coroutine)
+
+        async def wait_for(awaitable: Awaitable[T]) -> T:
+            return await awaitable
+
+        return self._loop.run(wait_for(awaitable))
 
     def _close_loop(self) -> None:
         loop, self._loop, self._worker.executor = self._loop, None, None

@@ -406,7 +406,7 @@ FROM holdfast.executions e JOIN holdfast.definitions d ON d.id = e.definition_id
 SELECT j.id, j.execution_id, e.path, j.step, j.element, j.round, j.status, j.attempts, j.max_attempts,
     j.available_at, j.scheduled_for, j.held_by, j.lease_until, j.last_heartbeat, j.progress, j.worker_id, g.lane,
     g.operation, e.mode, g.rank, j.dead_reason, j.created_at, j.finished_at, j.output, g.limit_name,
-    j.last_attempt_at
+    j.last_attempt_at, g.handler
 FROM holdfast.jobs j
 JOIN holdfast.executions e ON e.id = j.execution_id
 JOIN holdfast.claim_groups g ON g.id = j.claim_group
@@ -526,7 +526,7 @@ WHERE e.batch_id = $1 AND e.status = 'running' AND j.status IN ('queued', 'retry
 GROUP BY j.step, j.held_by;
 
 -- name: batches_to_attend
-SELECT id FROM holdfast.batches WHERE attention ORDER BY id LIMIT $1;
+SELECT id FROM holdfast.batches WHERE attention AND id > $1 ORDER BY id LIMIT $2;
 
 -- name: held_jobs
 -- OFFSET keeps the jobs a look-up for each execution in turn: joined the other way round, every chunk would
@@ -548,7 +548,8 @@ SELECT (
 
 -- name: batches
 SELECT b.id, b.path, d.version, b.definition_id, b.lane, b.mode, b.idempotency_key, b.items, b.gates,
-    b.created_at, b.closed_at, b.cancelled_at, b.cancelled_by
+    b.created_at, b.closed_at, b.cancelled_at, b.cancelled_by,
+    EXISTS (SELECT 1 FROM holdfast.executions e WHERE e.batch_id = b.id AND e.status = 'running')
 FROM holdfast.batches b JOIN holdfast.definitions d ON d.id = b.definition_id
 WHERE {where} ORDER BY b.id DESC LIMIT {limit};
 
@@ -563,6 +564,24 @@ WHERE {where} GROUP BY e.status, j.step, j.status, j.held_by LIMIT {limit};
 SELECT j.step, count(*), min(j.finished_at), max(j.finished_at)
 FROM holdfast.executions e JOIN holdfast.jobs j ON j.execution_id = e.id
 WHERE {where} GROUP BY j.step LIMIT {limit};
+
+-- name: batch_work
+-- What waits and is held by no gate: whom it needs, and from when until when it becomes ready.
+SELECT j.step, g.handler, g.lane, g.limit_name, count(*), min(j.available_at), max(j.available_at),
+    max(j.scheduled_for)
+FROM holdfast.executions e
+JOIN holdfast.jobs j ON j.execution_id = e.id
+JOIN holdfast.claim_groups g ON g.id = j.claim_group
+WHERE e.status = 'running' AND j.status IN ('queued', 'retry') AND j.held_by IS NULL AND {where}
+GROUP BY j.step, g.handler, g.lane, g.limit_name ORDER BY j.step, g.handler, g.lane LIMIT {limit};
+
+-- name: held_work
+-- Only items of batches are ever held.
+SELECT e.lane, count(*)
+FROM holdfast.executions e JOIN holdfast.jobs j ON j.execution_id = e.id
+WHERE e.batch_id IS NOT NULL AND e.status = 'running' AND j.status IN ('queued', 'retry')
+    AND j.held_by IS NOT NULL AND {where}
+GROUP BY e.lane LIMIT {limit};
 
 -- name: set_limit
 INSERT INTO holdfast.limits (name, max_concurrency, manual_reserve, set_by, set_at)

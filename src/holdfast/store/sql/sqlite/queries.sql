@@ -105,7 +105,9 @@ FROM jobs WHERE id IN (SELECT value FROM json_each(:ids)) ORDER BY id;
 -- name: claimed
 SELECT j.id, j.fence, j.execution_id, e.path, e.definition_id, j.step, g.handler, j.element, j.round,
     j.attempts, j.max_attempts, g.lane, j.lease_until, j.leased_alone, j.clear, e.workload, j.scheduled_for,
-    EXISTS (SELECT 1 FROM json_each(:limits) l WHERE l.value IN (g.limit_name, 'max_concurrency'))
+    :limits <> '[]' AND EXISTS (
+        SELECT 1 FROM json_each(:limits) l WHERE l.value IN (g.limit_name, 'max_concurrency')
+    )
 FROM json_each(:ids) chosen
 CROSS JOIN jobs j ON j.id = chosen.value
 JOIN executions e ON e.id = j.execution_id
@@ -234,7 +236,7 @@ FROM executions e JOIN definitions d ON d.id = e.definition_id;
 SELECT j.id, j.execution_id, e.path, j.step, j.element, j.round, j.status, j.attempts, j.max_attempts,
     j.available_at, j.scheduled_for, j.held_by, j.lease_until, j.last_heartbeat, j.progress, j.worker_id, g.lane,
     g.operation, e.mode, g.rank, j.dead_reason, j.created_at, j.finished_at, j.output, g.limit_name,
-    j.last_attempt_at
+    j.last_attempt_at, g.handler
 FROM jobs j
 JOIN executions e ON e.id = j.execution_id
 JOIN claim_groups g ON g.id = j.claim_group
@@ -354,7 +356,7 @@ WHERE e.batch_id = ?1 AND e.status = 'running' AND j.status IN ('queued', 'retry
 GROUP BY j.step, j.held_by;
 
 -- name: batches_to_attend
-SELECT id FROM batches WHERE attention ORDER BY id LIMIT ?1;
+SELECT id FROM batches WHERE attention AND id > ?1 ORDER BY id LIMIT ?2;
 
 -- name: held_jobs
 SELECT e.id, j.id FROM executions e JOIN jobs j ON j.execution_id = e.id
@@ -370,7 +372,8 @@ SELECT (
 
 -- name: batches
 SELECT b.id, b.path, d.version, b.definition_id, b.lane, b.mode, b.idempotency_key, b.items, b.gates,
-    b.created_at, b.closed_at, b.cancelled_at, b.cancelled_by
+    b.created_at, b.closed_at, b.cancelled_at, b.cancelled_by,
+    EXISTS (SELECT 1 FROM executions e WHERE e.batch_id = b.id AND e.status = 'running')
 FROM batches b JOIN definitions d ON d.id = b.definition_id
 WHERE {where} ORDER BY b.id DESC LIMIT {limit};
 
@@ -385,6 +388,24 @@ WHERE {where} GROUP BY e.status, j.step, j.status, j.held_by LIMIT {limit};
 SELECT j.step, count(*), min(j.finished_at), max(j.finished_at)
 FROM executions e JOIN jobs j ON j.execution_id = e.id
 WHERE {where} GROUP BY j.step LIMIT {limit};
+
+-- name: batch_work
+-- What waits and is held by no gate: whom it needs, and from when until when it becomes ready.
+SELECT j.step, g.handler, g.lane, g.limit_name, count(*), min(j.available_at), max(j.available_at),
+    max(j.scheduled_for)
+FROM executions e
+JOIN jobs j ON j.execution_id = e.id
+JOIN claim_groups g ON g.id = j.claim_group
+WHERE e.status = 'running' AND j.status IN ('queued', 'retry') AND j.held_by IS NULL AND {where}
+GROUP BY j.step, g.handler, g.lane, g.limit_name ORDER BY j.step, g.handler, g.lane LIMIT {limit};
+
+-- name: held_work
+-- Only items of batches are ever held.
+SELECT e.lane, count(*)
+FROM executions e JOIN jobs j ON j.execution_id = e.id
+WHERE e.batch_id IS NOT NULL AND e.status = 'running' AND j.status IN ('queued', 'retry')
+    AND j.held_by IS NOT NULL AND {where}
+GROUP BY e.lane LIMIT {limit};
 
 -- name: set_limit
 INSERT INTO limits (name, max_concurrency, manual_reserve, set_by, set_at)
