@@ -32,7 +32,8 @@ async def submit_batch(world: World) -> Afterwards:
         return None
     except IdempotencyConflict:
         world.tell("    the key is of another lane")
-        theirs = [batch.lane for batch in before.values() if (batch.path, batch.idempotency_key) == (path, key)]
+        known = [batch for batch in before.values() if (batch.path, batch.idempotency_key) == (path, key)]
+        theirs = [batch.lane for batch in known]
         ensure(not world.alone_in_time or (theirs and theirs != [lane]), "a conflict of lanes: {}", theirs)
         return None
     world.tell(f"    {batch_id} created={created}")
