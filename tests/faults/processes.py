@@ -50,7 +50,10 @@ class WorkerProcess:
         return self._process.wait()
 
     def freeze(self) -> None:
+        """Stop it. The signal only asks for it: until the last of its threads has stopped, one of them can
+        still take a lock."""
         self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def thaw(self) -> None:
         self._process.send_signal(signal.SIGCONT)
