@@ -13,13 +13,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
+# The engines that `make bench-peers` measures, in an environment of their own.
+PEERS := .bench-peers
+PEERS_PIP := $(PEERS)/python/bin/python -m pip --disable-pip-version-check -qq
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check lint format types bench simulate soak lock clean
+.PHONY: help setup run test check lint format types bench bench-peers simulate soak lock clean
 
 help: ## list these targets
-	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## (.*)/\1|\2/' \
-	  | while IFS='|' read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
+	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' \
+	  | while IFS='|' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
 
 setup: $(READY) ## make .venv with all that the other targets need
 
@@ -59,10 +62,28 @@ format: $(READY) ## put every file in the one format
 	$(BIN)/python -m ruff format .
 
 types: $(READY) ## check types, strictly
-	$(BIN)/python -m mypy src $(if $(wildcard bench/*.py),bench)
+	$(BIN)/python -m mypy src bench
 
 bench: $(READY) ## measure throughput and latency on this machine
 	$(BIN)/holdfast bench
+
+# PEERS_OPTIONS="--quick" makes it short; "--help" lists the rest. Without npm the peers that need Node are
+# told as missing.
+bench-peers: $(PEERS)/.ready ## measure Holdfast beside the engines people would use instead
+	$(PEERS)/python/bin/python -m bench.peers $(PEERS_OPTIONS)
+
+$(PEERS)/.ready: bench/peers/requirements.txt bench/peers/package.json pyproject.toml
+	@echo "bench-peers: installing the versions in bench/peers/requirements.txt"
+	@$(PYTHON) -m venv --clear $(PEERS)/python
+	@$(PEERS_PIP) install -r bench/peers/requirements.txt
+	@$(PEERS_PIP) install --no-build-isolation -e '.[bench]'
+	@mkdir -p $(PEERS)/node && cp bench/peers/package.json $(PEERS)/node/
+	@if command -v npm >/dev/null; then \
+	  echo "bench-peers: installing the versions in bench/peers/package.json"; \
+	  npm install --prefix $(PEERS)/node --no-package-lock --no-audit --no-fund --loglevel=error \
+	    || echo "bench-peers: npm failed; the peers that need Node will be missing" >&2; \
+	else echo "bench-peers: no npm here; the peers that need Node will be missing" >&2; fi
+	@touch $@
 
 simulate: $(READY) ## run the simulator over many seeds
 	$(BIN)/python tests/simulation/run.py
@@ -76,6 +97,6 @@ lock: ## renew requirements.lock (needs uv)
 	  pyproject.toml -o requirements.lock
 
 clean: ## remove .venv and every cache
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov build dist
+	rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	find src -name '*.egg-info' -type d -prune -exec rm -rf {} +

@@ -3,7 +3,8 @@
 from typing import Any
 
 from holdfast.core.model import ClaimGroup, Lane
-from holdfast.store.interface import Claimed, NewExecution
+from holdfast.store.interface import Claimed
+from holdfast.store.new_executions import NewExecution
 from store_scenario import new, raw
 
 BULK, MANUAL = Lane.BULK, Lane.MANUAL

@@ -25,8 +25,9 @@ from holdfast.store.interface import (
     ClaimRequest,
     CompletedStage,
     Locked,
-    NewExecution,
 )
+from holdfast.store.new_executions import ExecutionKind, NewExecution
+from holdfast.store.stages import FollowingJob, HeldStage, StageEnd
 
 NOW = 1_000_000.0
 PATH = "mail"
@@ -38,21 +39,18 @@ ERROR = (
 )
 
 _NEW = NewExecution(
-    path=PATH,
-    definition_id=1,
-    lane=Lane.BULK,
-    mode=Mode.BULK,
+    kind=ExecutionKind(
+        path=PATH,
+        definition_id=1,
+        lane=Lane.BULK,
+        mode=Mode.BULK,
+        batch_id=None,
+        step="first",
+        group=GROUP,
+        max_attempts=3,
+        events='[{"type":"execution_started"},{"type":"step_started","step":"first"}]',
+    ),
     workload='{"to":"ann"}',
-    workload_hash=None,
-    idempotency_key=None,
-    batch_id=None,
-    deadline_seconds=None,
-    deadline_at=None,
-    step="first",
-    group=GROUP,
-    max_attempts=3,
-    available_at=NOW,
-    events='[{"type":"execution_started"},{"type":"step_started","step":"first"}]',
 )
 
 
@@ -103,10 +101,16 @@ async def contents(url: str) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def new(**changes: Any) -> NewExecution:
-    """An execution to submit; a lane given here is its claim group's too, unless a group is given."""
+    """An execution to submit; a lane given here is its claim group's too, unless a group is given. Times
+    may be given as what they are when it is inserted at NOW."""
     if "lane" in changes and "group" not in changes:
         changes["group"] = GROUP._replace(lane=changes["lane"])
-    return _NEW._replace(**changes)
+    if "available_at" in changes:
+        changes["delay_seconds"] = changes.pop("available_at") - NOW
+    if "deadline_at" in changes:
+        changes["deadline_seconds"] = changes.pop("deadline_at") - NOW
+    of_kind = {name: changes.pop(name) for name in ExecutionKind._fields if name in changes}
+    return _NEW._replace(kind=_NEW.kind._replace(**of_kind) if of_kind else _NEW.kind, **changes)
 
 
 def keyed(key: str, workload_hash: str = "h1", **changes: Any) -> NewExecution:
@@ -152,10 +156,20 @@ def completed_stage(
     *,
     output: str = '"done"',
     status: ExecutionStatus = ExecutionStatus.RUNNING,
-    events: str = '[{"type":"action_completed","step":"first","attempt":1}]',
+    events: str = '[{"type":"action_started","step":"first"},{"type":"action_completed","step":"first"}]',
 ) -> CompletedStage:
     """What a plan says of an attempt that has done its stage."""
     return CompletedStage(leased.id, leased.execution_id, "hash", output, status, leased.step, events)
+
+
+def held_stage(
+    leased: Claimed, *, output: str = '"done"', following: FollowingJob | None = None, **changed: Any
+) -> HeldStage:
+    """What an engine that gave out the lease says of an attempt that has done its stage."""
+    status = ExecutionStatus.COMPLETED if following is None else ExecutionStatus.RUNNING
+    end = StageEnd(status, leased.step, '[{"type":"action_completed","step":"first"}]', following, False)
+    stage = HeldStage(leased.id, leased.execution_id, leased.fence, "hash", output, end)
+    return stage._replace(**changed)
 
 
 async def complete(store: Store, leased: Claimed, *, output: str = '"done"', now: float = NOW) -> None:

@@ -184,6 +184,20 @@ def test_it_connects_by_itself_and_again_in_another_event_loop(store_url: str) -
     assert asyncio.run(submit()) < asyncio.run(submit())
 
 
+def test_a_pipeline_that_is_defined_later_is_known_too_and_after_closing_again(store_url: str) -> None:
+    async def main() -> None:
+        hf = Holdfast(store_url)
+        hf.pipeline("first", [noop])
+        assert (await hf.submit("first")).created
+        hf.pipeline("second", [noop])
+        assert [item.created for item in await hf.submit_many("second", [1, 2])] == [True, True]
+        await hf.close()
+        assert (await hf.submit("second")).created
+        await hf.close()
+
+    run(main())
+
+
 def test_using_it_from_two_tasks_at_once_connects_once(store_url: str) -> None:
     hf = Holdfast(store_url)
     hf.pipeline("job", [noop])

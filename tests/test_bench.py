@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,18 +14,34 @@ import pytest
 from click.testing import CliRunner
 
 import holdfast
-from holdfast.bench import claims, engine_run, raw
-from holdfast.bench.places import Place, PostgresPlace, SqlitePlace, check_completed, row_counts
+from holdfast.bench import claims, copies, engine_run, fleet, raw, submits
+from holdfast.bench.fleet import Fleet
+from holdfast.bench.places import Place, PostgresPlace, SqlitePlace, check_statuses, row_counts
 from holdfast.bench.postgres import TemporaryPostgres
-from holdfast.bench.scenarios import CLAIM, PIPELINE, SCENARIOS, Kind, Scenario, application
-from holdfast.bench.suite import RAW_LOOPS
+from holdfast.bench.scenarios import CLAIM, DRAIN, PIPELINE, SCENARIOS, SUBMIT, Kind, Scenario, application
+from holdfast.bench.suite import CONCURRENCIES, RAW_LOOPS, Sitting
+from holdfast.bench.table import show
 from holdfast.cli.bench import SCENARIO_NAMES, bench
+from running import eventually, run
 
 RATES = {"rate", "raw_rate", "ratio"}
 TIMES = {"p50_ms", "p99_ms"}
 ITEM_COSTS = {f"{part}_{of}" for part in ("submit", "settle", "open", "status") for of in ("us", "ratio")}
 CLAIM_COSTS = {"claim_ms", "empty_ms", "future_ratio", "future_empty_ratio", "backlog_ratio"}
-FIGURES = {Kind.RATES: RATES, Kind.LATENCY: TIMES, Kind.BATCH: ITEM_COSTS, Kind.CLAIM: CLAIM_COSTS}
+FIGURES = {
+    Kind.SUBMIT: {"callers_rate", "callers_ratio", "bulk_rate", "bulk_ratio", "raw_rate"},
+    Kind.RATES: RATES,
+    Kind.PROCESSES: {"rate", "one_rate", "ratio"},
+    Kind.SETTINGS: {"rate", "best_rate", "best_concurrency", "ratio"}
+    | {f"rate_at_{number}" for number in CONCURRENCIES},
+    Kind.LATENCY: TIMES,
+    Kind.BATCH: ITEM_COSTS,
+    Kind.CLAIM: CLAIM_COSTS,
+    Kind.GROWTH: {"rate", "queued_rate", "queued_ratio", "finished_rate", "finished_ratio"}
+    | {"claim_ms", "claim_queued_ratio", "claim_finished_ratio"}
+    | {f"{tenth}_tenth_{figure}" for tenth in ("first", "last") for figure in ("rate", "mb")}
+    | {"tenths_ratio"},
+}
 
 # More than a batch, and no multiple of it, so that batches of mixed turns occur.
 EXECUTIONS = raw.BATCH + 7
@@ -40,14 +57,19 @@ CONTENTS = {
 }
 
 
+@pytest.fixture(scope="module")
+def postgres_place() -> Iterator[PostgresPlace]:
+    # A server of its own: the databases of a sitting go with their server.
+    with TemporaryPostgres(durable=False) as server:
+        yield PostgresPlace(server)
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "sqlite":
-        yield SqlitePlace(tmp_path)
-    else:
-        # A server of its own: the databases of a sitting go with their server.
-        with TemporaryPostgres(durable=False) as server:
-            yield PostgresPlace(server)
+        return SqlitePlace(tmp_path)
+    found: PostgresPlace = request.getfixturevalue("postgres_place")
+    return found
 
 
 def assert_complete(results: dict[str, Any]) -> None:
@@ -80,13 +102,27 @@ def test_without_json_the_figures_are_a_table_with_its_method() -> None:
     assert "\x1b" not in result.output
 
 
-def test_what_a_batch_and_a_claim_cost_has_tables_of_its_own() -> None:
-    asked = ["--quick", "--store", "sqlite", "--scenario", "batch", "--scenario", "claim", "--size", "20"]
-    result = CliRunner().invoke(bench, asked)
-    assert result.exit_code == 0, result.output
-    headings = [line.split() for line in result.output.split("\n") if line.startswith("scenario")]
-    assert [line[:3] for line in headings] == [["scenario", "store", "items"], ["scenario", "store", "jobs"]]
-    assert "of raw" not in result.output
+def test_every_figure_has_its_place_in_a_table_of_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    """Large figures, as of the full sizes; nothing is cut off, and each ratio says what it is a part of."""
+    figures = {
+        kind: {name: 12.34 if name.endswith(("ratio", "ms", "us")) else 123_456 for name in sorted(names)}
+        for kind, names in FIGURES.items()
+    }
+    results = {
+        name: dict.fromkeys(("sqlite", "postgresql"), figures[scenario.kind])
+        for name, scenario in SCENARIOS.items()
+    }
+    show(results, Sitting())
+    told = capsys.readouterr().out
+    tables = told.partition("submit: ")[0]
+    assert "…" not in tables and max(len(line) for line in tables.split("\n")) <= 80
+    for scenario in SCENARIOS.values():
+        rows = [line.split() for line in tables.split("\n") if line.split()[:1] == [scenario.name]]
+        assert {row[1] for row in rows} == {"sqlite", "postgresql"}
+        assert f"{scenario.name}: {scenario.about}" in told
+    words = " ".join(tables.split())
+    for heading in ("of raw", "1 process /s", "of best", "of empty", "of first", "MB last"):
+        assert heading in words
 
 
 def test_the_rows_in_a_claims_way_are_real_and_none_of_them_is_leased(place: Place) -> None:
@@ -95,12 +131,12 @@ def test_the_rows_in_a_claims_way_are_real_and_none_of_them_is_leased(place: Pla
     async def main() -> None:
         async with place.database() as url:
             for delay in (claims.FUTURE_SECONDS, 0.0):
-                await claims.fill(place, url, CLAIM, 30, delay)
+                await copies.fill_queued(place, url, CLAIM, 30, delay=delay)
             async with application(url, CLAIM, lambda _: None) as app:
                 engine = await app.engine()
                 leased = await engine.lease("bench", [f"{PIPELINE}/work"], 100)
                 assert len({job.execution_id for job in leased.jobs}) == 30
-                assert {job.workload for job in leased.jobs} == {'{"number":0}'}
+                assert {job.workload for job in leased.jobs} == {f'{{"number":{n}}}' for n in range(30)}
             query = "SELECT status, count(*), count(DISTINCT available_at)"
             query += f" FROM {place.schema}jobs GROUP BY status"
             found = {tuple(row) for row in await place.fetch(url, query)}
@@ -130,17 +166,130 @@ def test_the_raw_loop_leaves_the_same_rows_as_the_engine(place: Place, scenario:
             await engine_run.run(ours, scenario, EXECUTIONS)
             await RAW_LOOPS[place.store](theirs, script)
             for url in (ours, theirs):
-                await check_completed(place, url, EXECUTIONS)
+                await check_statuses(place, url, {"completed": EXECUTIONS})
             counts = await row_counts(place, ours)
-            assert counts == await row_counts(place, theirs)
-            assert counts["events"] == EXECUTIONS * (1 + 2 * scenario.leases_per_execution)
-            for table in CONTENTS:
-                assert await contents(place, ours, table) == await contents(place, theirs, table)
-            event_types, raw_event_types = await events_of(place, ours), await events_of(place, theirs)
-            assert event_types == raw_event_types
-            assert await text_size(place, theirs) == pytest.approx(await text_size(place, ours), rel=0.01)
+            assert counts["events"] == EXECUTIONS * (1 + scenario.leases_per_execution)
+            await assert_same_rows(place, ours, theirs)
 
     asyncio.run(main())
+
+
+def test_raw_submits_leave_the_same_rows_as_those_of_the_engine(place: Place) -> None:
+    count = submits.BULK + 7
+
+    async def main() -> None:
+        async with place.database() as callers, place.database() as bulk, place.database() as bare:
+            await submits.by_callers(place, callers, SUBMIT, count)
+            await submits.in_bulk(place, bulk, SUBMIT, count)
+            await submits.raw(place, bare, SUBMIT, count)
+            await check_statuses(place, bare, {"running": count + 1})
+            await assert_same_rows(place, callers, bare)
+            await assert_same_rows(place, bulk, bare)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("finished", [False, True], ids=["queued", "finished"])
+def test_copied_executions_are_as_the_engine_would_have_left_them(
+    place: Place, finished: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copies, "COPIES_PER_TRANSACTION", 8)
+    pipeline, count = SCENARIOS["pipeline"], 1 + 3 * 8 + 1
+
+    async def main() -> None:
+        async with place.database() as ours, place.database() as copied:
+            await engine_run.fill(ours, pipeline, count)
+            if finished:
+                await engine_run.run(ours, pipeline, count)
+                await copies.fill_finished(place, copied, pipeline, count)
+            else:
+                await copies.fill_queued(place, copied, pipeline, count)
+            await check_statuses(place, copied, {"completed" if finished else "running": count})
+            await assert_same_rows(place, ours, copied)
+
+    asyncio.run(main())
+
+
+def test_worker_processes_drain_what_is_there_and_are_gone_afterwards(place: Place) -> None:
+    async def main() -> None:
+        async with place.database() as url:
+            await engine_run.fill(url, DRAIN, 40)
+            async with Fleet(url, DRAIN, 2) as workers:
+                pids = workers.pids
+                assert workers.calls == 0, "nobody works before the word"
+                workers.go()
+                [first, last] = await workers.pass_marks([1, 40])
+                assert first.at <= last.at
+                assert last.memory_bytes > 1_000_000
+            await check_statuses(place, url, {"completed": 40})
+            assert [pid for pid in pids if is_alive(pid)] == []
+
+    run(main())
+
+
+def test_a_worker_process_that_dies_ends_the_measurement_and_takes_the_others_with_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        place = SqlitePlace(tmp_path)
+        async with place.database() as url:
+            with pytest.raises(RuntimeError, match="in the middle of the work"):
+                async with Fleet(url, DRAIN, 2) as workers:
+                    pids = workers.pids
+                    workers.go()
+                    os.kill(pids[0], signal.SIGKILL)
+                    await workers.pass_marks([1])
+            assert [pid for pid in pids if is_alive(pid)] == []
+
+    run(main())
+
+
+def test_a_worker_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
+    """Its standard input is a pipe that nobody else holds."""
+    program = (
+        "import asyncio, os, signal, sys\n"
+        "from holdfast.bench.fleet import Fleet\n"
+        "from holdfast.bench.scenarios import DRAIN\n"
+        "async def main():\n"
+        "    async with Fleet(sys.argv[1], DRAIN, 1) as workers:\n"
+        "        workers.go()\n"
+        "        print(*workers.pids, flush=True)\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "asyncio.run(main())\n"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    killed = subprocess.run(
+        [sys.executable, "-c", program, f"sqlite:///{tmp_path}/bench.db"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,  # a worker that lives on holds stderr open
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    run(eventually(lambda: not is_alive(int(killed.stdout))))
+
+
+def test_work_that_was_not_done_has_no_rate(tmp_path: Path) -> None:
+    async def main() -> None:
+        place = SqlitePlace(tmp_path)
+        async with place.database() as url:
+            await engine_run.fill(url, DRAIN, 3)
+            with pytest.raises(RuntimeError, match="running"):
+                await check_statuses(place, url, {"completed": 3})
+
+    asyncio.run(main())
+
+
+def is_alive(pid: int) -> bool:
+    """A process that has ended and that nobody has asked about yet is not."""
+    return fleet.memory_bytes(pid) > 0
+
+
+async def assert_same_rows(place: Place, ours: str, theirs: str) -> None:
+    assert await row_counts(place, ours) == await row_counts(place, theirs)
+    for table in CONTENTS:
+        assert await contents(place, ours, table) == await contents(place, theirs, table)
+    assert await events_of(place, ours) == await events_of(place, theirs)
+    assert await text_size(place, theirs) == pytest.approx(await text_size(place, ours), rel=0.01)
 
 
 async def contents(place: Place, url: str, table: str) -> list[tuple[Any, ...]]:

@@ -122,6 +122,7 @@ class Holdfast(Operating):
         self._pipelines: dict[str, Definition] = {}
         self._handlers: dict[str, Handler] = {}
         self._engine: Engine | None = None
+        self._registered: tuple[Engine | None, int] = (None, 0)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening = asyncio.Lock()
         self._entered = 0
@@ -238,6 +239,8 @@ class Holdfast(Operating):
 
     async def engine(self) -> Engine:
         """The engine, connected and with every pipeline of this program registered."""
+        if (ready := self._ready_engine()) is not None:
+            return ready
         if self._stand_in is not None:
             engine = await self._stand_in.engine()
             for definition in list(self._pipelines.values()):
@@ -253,9 +256,17 @@ class Holdfast(Operating):
                     store = store_from_url(self.url)
                     await store.open()
                     self._engine = Engine(store, payload_bytes_max=self._payload_bytes_max)
-        for definition in list(self._pipelines.values()):
-            await self._engine.register(definition)
-        return self._engine
+        engine, definitions = self._engine, list(self._pipelines.values())
+        for definition in definitions:
+            await engine.register(definition)
+        self._registered = engine, len(definitions)
+        return engine
+
+    def _ready_engine(self) -> Engine | None:
+        """The engine where nothing is left to be done for it: pipelines are added and never changed, so their
+        number tells whether it knows them all."""
+        is_known = self._stand_in is None and self._registered == (self._engine, len(self._pipelines))
+        return self._engine if is_known and self._loop is asyncio.get_running_loop() else None
 
     def use_database(self, url: str) -> None:
         """Another address than the one in the program; before it is used for the first time."""
@@ -319,7 +330,7 @@ class Holdfast(Operating):
         is_ours = isinstance(connection, AsyncStatements)
         if connection is not None and not is_ours:
             check_joinable(self.url, connection)
-        engine = await self.engine()
+        engine = self._ready_engine() or await self.engine()
         if connection is None:
             stored = await engine.submit(submissions)
         elif is_ours:
@@ -563,8 +574,8 @@ def _submission(
         lane=lane,  # type: ignore[arg-type]
         mode=mode,  # type: ignore[arg-type]
         idempotency_key=idempotency_key,
-        delay_seconds=parse_duration(delay, field="delay"),
-        deadline_seconds=None if deadline is None else parse_duration(deadline, field="deadline"),
+        delay_seconds=delay,  # type: ignore[arg-type]
+        deadline_seconds=deadline,  # type: ignore[arg-type]
     )
 
 

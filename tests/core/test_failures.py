@@ -91,6 +91,26 @@ class Hostile(Exception):
         raise RuntimeError("no")
 
 
+class Always503(Exception):
+    status_code = 503
+
+
+class Wrapped(Exception):
+    def __getattr__(self, name: str) -> object:
+        return {"status_code": 503, "sqlstate": "40001"}.get(name)
+
+
+def test_what_an_error_tells_is_found_wherever_it_comes_from() -> None:
+    assert failure_from_exception(Always503("x")).status_code == 503
+    assert failure_from_exception(type("Derived", (Always503, ValueError), {})("x")).status_code == 503
+    assert failure_from_exception(Wrapped("x")).status_code == 503
+    assert failure_from_exception(Wrapped("x")).sqlstate == "40001"
+    late = ValueError("x")
+    assert failure_from_exception(late).status_code is None
+    late.status_code = 503  # type: ignore[attr-defined]
+    assert failure_from_exception(late).status_code == 503
+
+
 class HostileHeaders:
     def get(self, key: str) -> str:
         raise RuntimeError(key)
@@ -205,12 +225,15 @@ def test_the_trace_is_kept_up_to_a_limit_from_its_end() -> None:
     assert "Hostile" in failure_from_exception(raised(Hostile())).stack_trace
 
 
-def test_a_trace_that_cannot_be_formatted_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(exc: BaseException) -> list[str]:
+class Unspeakable(Exception):
+    @property
+    def __notes__(self) -> list[str]:
         raise RecursionError
 
-    monkeypatch.setattr("traceback.format_exception_only", refuse)
-    assert failure_from_exception(RuntimeError("x")).stack_trace == ""
+
+def test_a_trace_that_cannot_be_formatted_is_left_out() -> None:
+    failure = failure_from_exception(Unspeakable("x"))
+    assert (failure.message, failure.stack_trace) == ("x", "")
 
 
 def test_a_failure_crosses_http() -> None:

@@ -77,6 +77,15 @@ def test_a_number_that_json_has_no_word_for_is_refused_with_its_place(number: fl
         encode_payload({"rows": [None, {"x": number}], "none": None}, what="workload")
 
 
+@pytest.mark.parametrize("depth", range(4))
+def test_such_a_number_is_found_beside_and_below_what_is_none(depth: int) -> None:
+    value: object = [None, math.inf]
+    for level in range(depth):
+        value = {"none": None, "below": value} if level % 2 else (None, value, 1.5)
+    with pytest.raises(PayloadInvalid, match="holds inf at"):
+        encode_payload(value, what="workload")
+
+
 def test_none_is_no_reason_to_refuse() -> None:
     assert encode_payload({"a": None, "b": ("null", 1.5)}, what="workload") == '{"a":null,"b":["null",1.5]}'
 

@@ -76,7 +76,7 @@ def failing(state: JobState, found: Verdict, rules: RetryPolicy, **given_: Any) 
 # ── legal moves ──
 
 MOVES: dict[JobStatus, list[Callable[[JobState], JobState]]] = {
-    JobStatus.LEASED: [lambda state: lease(state, fence="2-f", lease_until=NOW)],
+    JobStatus.LEASED: [lambda state: lease(state, fence="2-f", lease_until=NOW, now=NOW)],
     JobStatus.DONE: [lambda state: complete(state, outcome_hash="h")],
     JobStatus.DEAD: [lambda state: failing(state, verdict(Category.PERMANENT), policy())[0]],
     JobStatus.CANCELLED: [cancel],
@@ -112,10 +112,10 @@ def test_a_refusal_from_a_final_state_says_that_it_is_final() -> None:
 
 
 def test_a_lease_counts_the_attempt_and_carries_its_fence() -> None:
-    leased = lease(job(JobStatus.QUEUED), fence="1-abc", lease_until=1_060.0)
+    leased = lease(job(JobStatus.QUEUED), fence="1-abc", lease_until=1_060.0, now=NOW)
     assert (leased.attempts, leased.fence, leased.lease_until) == (1, "1-abc", 1_060.0)
     assert not leased.leased_alone
-    assert lease(job(JobStatus.RETRY, losses=1), fence="2-abc", lease_until=1_060.0).leased_alone
+    assert lease(job(JobStatus.RETRY, losses=1), fence="2-abc", lease_until=1_060.0, now=NOW).leased_alone
 
 
 def test_a_completed_attempt_leaves_its_fence_and_hash_behind() -> None:
@@ -254,10 +254,10 @@ def test_only_unknown_errors_count_as_unknown() -> None:
     limited = policy(unknown_attempts=2, max_attempts=5)
     first, _ = failing(job(max_attempts=5), verdict(Category.UNKNOWN), limited)
     assert (first.status, first.unknown_errors) == (JobStatus.RETRY, 1)
-    leased = lease(first, fence="2-f", lease_until=NOW)
+    leased = lease(first, fence="2-f", lease_until=NOW, now=NOW)
     second, _ = failing(leased, verdict(), limited)
     assert second.unknown_errors == 1
-    leased = lease(second, fence="3-f", lease_until=NOW)
+    leased = lease(second, fence="3-f", lease_until=NOW, now=NOW)
     third, decided = failing(leased, verdict(Category.UNKNOWN), limited)
     assert (third.status, third.unknown_errors) == (JobStatus.DEAD, 2)
     assert decided == Die(DeadReason.UNKNOWN_LIMIT)
@@ -279,7 +279,7 @@ def test_the_death_of_its_own_process_is_a_crash_of_the_job_whoever_ran_beside_i
     counted, decided = failing(job(leased_alone=alone), verdict(crashed=True), policy())
     assert (counted.losses, counted.crashes) == (1, 1)
     assert isinstance(decided, RetryLater)
-    again = lease(counted, fence="2-f", lease_until=NOW)
+    again = lease(counted, fence="2-f", lease_until=NOW, now=NOW)
     assert again.leased_alone
     assert failing(again, verdict(crashed=True), policy(), max_crashes=2)[1] == Die(DeadReason.POISONED)
 
@@ -316,7 +316,7 @@ def histories(
     )
     state, now, told = job(JobStatus.QUEUED, max_attempts=rules.max_attempts), NOW, []
     while state.is_live:
-        state = lease(state, fence=f"{len(told)}-f", lease_until=now + 60)
+        state = lease(state, fence=f"{len(told)}-f", lease_until=now + 60, now=now)
         now += draw(st.floats(0, 1_000))
         jitter = draw(st.floats(0.5, 1.5))
         state, decided = failing(state, draw(verdicts), rules, now=now, draw=jitter, max_crashes=99)

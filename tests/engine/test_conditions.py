@@ -1,10 +1,13 @@
 """retry_when and stop_when: what they may read, what they decide, and what happens when they fail."""
 
-from engine_scenario import Scenario, on_both_stores, stage
+from typing import Any
+
+from engine_scenario import Scenario, failed, on_both_stores, stage
 from holdfast.core.failures import Classification, Failure, classify
 from holdfast.core.model import EventType
 from holdfast.core.retry import RetryPolicy
 from holdfast.engine.conditions import judge
+from holdfast.store import Store
 
 # Every variable of the contract, with what it holds after the second attempt of the job below.
 TRUE = [
@@ -25,18 +28,50 @@ TRUE = [
     "execution_id > 0",
     "{{ attempt < max_attempts and status_code >= 500 }}",
 ]
+TRUE_TOGETHER = " and ".join(f"({condition.strip('{} ')})" for condition in TRUE)
 
 
 @on_both_stores
 async def test_a_condition_reads_every_variable_of_the_contract(s: Scenario) -> None:
-    everything = " and ".join(f"({condition.strip('{} ')})" for condition in TRUE)
-    await s.define(stage("a", attempts=4, stop_when=everything))
+    await s.define(stage("a", attempts=4, stop_when=TRUE_TOGETHER))
     id_ = await s.submit({"customer": {"name": "Ann"}})
     await s.fail(await s.lease_one(), status_code=503)
     assert await s.state(id_) == "retry 1/4"
     s.tick(1)
     await s.fail(await s.lease_one(), status_code=503)
     assert (await s.job(id_)).dead_reason == "stopped"
+
+
+@on_both_stores
+async def test_a_condition_reads_the_same_where_another_process_gave_out_the_lease(s: Scenario) -> None:
+    await s.define(stage("a", attempts=4, stop_when=TRUE_TOGETHER))
+    id_ = await s.submit({"customer": {"name": "Ann"}})
+    await s.fail(await s.lease_one(), status_code=503)
+    s.tick(1)
+    job = await s.lease_one()
+    await s.another_engine().report([failed(job, status_code=503)])
+    assert (await s.job(id_)).dead_reason == "stopped"
+
+
+class NeverPeeks:
+    """A store that must not be asked for jobs before they are settled."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        assert name != "peek_jobs", "the lease was given out from here: nothing needs to be looked up"
+        return getattr(self._store, name)
+
+
+@on_both_stores
+async def test_an_attempt_that_was_leased_from_here_is_not_looked_up_when_it_fails(s: Scenario) -> None:
+    await s.define(stage("a", attempts=2, initial_delay=0))
+    id_ = await s.submit()
+    s.engine = await s.engine_on(NeverPeeks(s.store))
+    await s.fail(await s.lease_one())
+    await s.fail(await s.lease_one())
+    assert await s.state(id_) == "dead 2/2"
 
 
 # A policy, a message, and what becomes of a job whose first attempt fails with it.

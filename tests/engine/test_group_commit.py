@@ -7,20 +7,22 @@ from typing import Any
 import pytest
 
 from holdfast.core.errors import StoreUnavailable
-from holdfast.engine.group_commit import ITEMS_PER_FLUSH, GroupCommit
+from holdfast.engine.group_commit import CALLERS_DIVIDED_MIN, ITEMS_PER_FLUSH, GroupCommit
 from running import run
 
 
 class Writer:
     """A flush that answers each item with ten times its value, once its gate is open."""
 
-    def __init__(self, refuse: Callable[[list[int]], BaseException | None] = lambda items: None) -> None:
+    def __init__(
+        self, refuse: Callable[[list[int]], BaseException | None] = lambda items: None, *, at_once: int = 1
+    ) -> None:
         self.flushes: list[list[int]] = []
         self.entered = asyncio.Event()
         self.gate = asyncio.Event()
         self.gate.set()
         self._refuse = refuse
-        self.group: GroupCommit[int, int] = GroupCommit(self.flush)
+        self.group: GroupCommit[int, int] = GroupCommit(self.flush, at_once=at_once)
 
     async def flush(self, items: list[int]) -> list[int]:
         self.flushes.append(items)
@@ -142,3 +144,42 @@ async def test_a_cancelled_caller_is_not_told_of_a_later_failure() -> None:
     writer.gate.set()
     with pytest.raises(StoreUnavailable):
         await other
+
+
+@story
+async def test_many_callers_are_divided_where_two_transactions_can_be_written_at_once() -> None:
+    writer = Writer(at_once=2)
+    writer.gate.clear()
+    callers = [writer.start(number) for number in range(CALLERS_DIVIDED_MIN + 1)]
+    await writer.entered.wait()
+    await asyncio.sleep(0)
+    half = CALLERS_DIVIDED_MIN // 2 + 1
+    assert [len(items) for items in writer.flushes] == [half, half - 1]
+    late = [writer.start(100 + number) for number in range(3)]
+    await asyncio.sleep(0)
+    assert len(writer.flushes) == 2
+    writer.gate.set()
+    answers = await settled(*callers, *late)
+    assert answers == [[number * 10] for number in [*range(CALLERS_DIVIDED_MIN + 1), 100, 101, 102]]
+    assert writer.flushes[2:] == [[100, 101, 102]]
+
+
+@story
+async def test_few_callers_share_one_transaction_though_there_could_be_two() -> None:
+    writer = Writer(at_once=2)
+    callers = [writer.start(number) for number in range(CALLERS_DIVIDED_MIN - 1)]
+    await settled(*callers)
+    assert [len(items) for items in writer.flushes] == [CALLERS_DIVIDED_MIN - 1]
+    assert list(await writer.group.commit([1])) == [10]  # and the flushers have ended in order
+
+
+@story
+async def test_a_flusher_that_was_cancelled_before_it_began_is_followed_by_another() -> None:
+    writer = Writer()
+    lost = writer.start(1)
+    await asyncio.sleep(0)
+    (flusher,) = writer.group._flushers
+    flusher.cancel()
+    await settled(flusher)
+    assert list(await writer.group.commit([2])) == [20]
+    assert await settled(lost) == [[10]]

@@ -2,6 +2,7 @@
 
 import logging
 
+import msgspec
 import pytest
 
 from engine_scenario import START, Scenario, on_both_stores, stage
@@ -125,3 +126,58 @@ async def test_what_may_heal_is_logged_as_a_warning_and_the_rest_as_an_error(
     assert [record.levelno for record in logged] == [logging.WARNING, logging.ERROR]
     assert "connection_error" in logged[0].getMessage()
     assert "hunter22" not in caplog.text
+
+
+@on_both_stores
+async def test_a_failure_is_logged_where_anybody_listens(
+    s: Scenario, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, heard = logging.getLogger("holdfast"), Heard()
+    monkeypatch.setattr(ours, "propagate", False)
+    monkeypatch.setattr(ours, "handlers", [])
+    await s.define(stage("a", attempts=50, initial_delay=0))
+    await s.submit()
+
+    async def fail_once(message: str) -> None:
+        await s.fail(await s.lease_one(), message)
+
+    await fail_once("connection refused at first")  # nobody has set up logging: Python's last resort
+    assert "connection refused at first" in capsys.readouterr().err
+    ours.addHandler(logging.NullHandler())
+    await fail_once("connection refused again")
+    assert capsys.readouterr().err == ""
+    ours.addHandler(heard)
+    await fail_once("connection refused a third time")
+    heard.setLevel(logging.ERROR)
+    await fail_once("connection refused a fourth time")
+    heard.setLevel(logging.NOTSET)
+    logging.getLogger("holdfast.engine").setLevel(logging.ERROR)
+    await fail_once("connection refused a fifth time")
+    logging.getLogger("holdfast.engine").setLevel(logging.NOTSET)
+    await fail_once("connection refused a sixth time")
+    told = [record.getMessage().rpartition(": ")[2] for record in heard.records]
+    assert told == ["connection refused a third time", "connection refused a sixth time"]
+    assert "attempt 3 of 50: connection_error (transient; rule: " in heard.records[0].getMessage()
+    assert {record.levelno for record in heard.records} == {logging.WARNING}
+
+
+class Heard(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+@on_both_stores
+async def test_the_log_tells_the_whole_trace_and_the_execution_its_end(s: Scenario) -> None:
+    await s.define(stage("a", attempts=3, initial_delay=0))
+    id_ = await s.submit()
+    for trace in ("short", 'a "quoted" line\n' + "x" * 900 + "the end", ""):
+        await s.fail(await s.lease_one(), stack_trace=trace)
+        error = (await s.execution(id_)).error
+        told = (await s.last_event(id_, EventType.ACTION_ERROR)).data
+        assert error is not None and error.stack_trace == trace[-500:]
+        assert told.pop("attempt") == error.retry_count + 1
+        assert told == msgspec.to_builtins(error) | {"stack_trace": trace}

@@ -1,6 +1,5 @@
 """Claiming: which jobs a worker gets, in which order, and what the lease writes."""
 
-import json
 from typing import Any
 
 import msgspec
@@ -144,7 +143,7 @@ def test_the_lease_in_sql_is_the_lease_of_the_state_machine(store_url: str, alon
             await raw(store_url, f"UPDATE jobs SET losses = {int(alone)}")
             before = (await store.peek_jobs([1]))[0].job
             (claimed,) = await claim(store, token="abc", alone=alone, lease_seconds=30.0)
-            expected = transitions.lease(before, fence="1-abc", lease_until=NOW + 30.0)
+            expected = transitions.lease(before, fence="1-abc", lease_until=NOW + 30.0, now=NOW)
             assert await job(store, 1) == msgspec.structs.replace(expected, worker_id="worker-1")
             assert (claimed.fence, claimed.attempts, claimed.lease_until) == ("1-abc", 1, NOW + 30.0)
 
@@ -196,23 +195,18 @@ def test_a_retry_is_leased_as_the_next_attempt(store_url: str) -> None:
             (second,) = await claim(store, NOW + 5)
             assert second.attempts == 2
             started = [event.data for event in await store.events(first.execution_id, None, 100)][2:]
-            assert started == [
-                {"attempt": 1, "is_retry": False, "worker": "worker-1"},
-                {"attempt": 2, "is_retry": True, "worker": "worker-1"},
-            ]
+            assert started == [{"attempt": 2, "is_retry": True, "worker": "worker-1"}]
 
     run(main())
 
 
-def test_the_lease_is_logged_as_json_whatever_the_worker_is_called(store_url: str) -> None:
+def test_the_lease_is_told_whatever_the_worker_is_called(store_url: str) -> None:
     async def main() -> None:
         async with opened(store_url) as store:
             for worker in ('a "quoted" one', "back\\slash", "Łódź ☃ \U0001f600", "a\nb\t'c'", "$1 ?1 :now"):
                 (execution,) = await submit(store)
                 (leased,) = await claim(store, worker_id=worker)
                 assert (await store.events(execution, None, 100))[-1].data["worker"] == worker
-                bodies = await raw(store_url, "SELECT body FROM events ORDER BY id DESC LIMIT 1")
-                assert json.loads(bodies[0][0])[0]["worker"] == worker
                 assert (await job(store, leased.id)).worker_id == worker
 
     run(main())

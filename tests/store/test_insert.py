@@ -1,11 +1,16 @@
 """Inserting: ids, idempotency keys and definitions."""
 
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from holdfast.core.errors import IdempotencyConflict
 from holdfast.core.model import ClaimGroup, ExecutionStatus, Lane, Mode
+from holdfast.store import sqlite_insert
 from running import run
-from store_scenario import NOW, PATH, claim, keyed, new, opened, raw, row_counts, submit, together
+from store_scenario import GROUP, NOW, PATH, claim, keyed, new, opened, raw, row_counts, submit, together
 
 
 def test_ids_follow_the_order_of_submission(store_url: str) -> None:
@@ -49,6 +54,102 @@ def test_an_execution_is_stored_as_it_was_given(store_url: str) -> None:
             ((job, execution),) = await store.peek_jobs([1])
             assert (job.step, job.attempts, job.max_attempts) == ("first", 0, 3)
             assert (execution.deadline_seconds, execution.lane) == (5.5, Lane.MANUAL)
+
+    run(main())
+
+
+def test_each_of_a_mixed_list_is_stored_with_its_own_values(store_url: str) -> None:
+    async def main() -> None:
+        async with opened(store_url) as store:
+            # Neighbours that differ in one thing only, and some that are alike again further on.
+            differences: list[dict[str, Any]] = [
+                {}, {}, {"path": "other"}, {}, {"delay_seconds": 2.5}, {"delay_seconds": 2.5},
+                {"deadline_seconds": 7.25}, {"deadline_seconds": 7.25, "delay_seconds": 0.1}, {"batch_id": 3},
+                {"lane": Lane.MANUAL},
+                {"mode": Mode.AUTO}, {"max_attempts": 9}, {"step": "last", "events": '[{"type":"x"}]'},
+                {"group": GROUP._replace(limit="portal")}, {"idempotency_key": "k", "workload_hash": "h"}, {},
+            ]  # fmt: skip
+            items = [new(workload=str(n), **fields) for n, fields in enumerate(differences)]
+            ids = await submit(store, *items)
+            stored = await raw(
+                store_url,
+                "SELECT e.id, e.path, e.definition_id, e.lane, e.mode, e.batch_id, j.step, g.handler,"
+                " g.limit_name,"
+                " j.max_attempts, v.body, e.workload, e.workload_hash, e.idempotency_key, e.deadline_seconds,"
+                " e.deadline_at, e.created_at, j.available_at, j.created_at, v.at, j.round,"
+                " CASE WHEN j.limited THEN 1 ELSE 0 END"
+                " FROM executions e JOIN jobs j ON j.execution_id = e.id"
+                " JOIN events v ON v.execution_id = e.id"
+                " JOIN claim_groups g ON g.id = j.claim_group ORDER BY j.id",
+            )
+            assert stored == [
+                (
+                    id_, *item.kind[:6], item.kind.group.handler, item.kind.group.limit, *item.kind[7:],
+                    *item[1:5], item.deadline_seconds and NOW + item.deadline_seconds, NOW,
+                    NOW + item.delay_seconds, NOW, NOW, 1, int(item.kind.group.limit != ""),
+                )
+                for id_, item in zip(ids, items, strict=True)
+            ]  # fmt: skip
+
+    run(main())
+
+
+@pytest.mark.parametrize("keyed_too", [False, True])
+def test_a_workload_comes_back_as_the_text_that_was_given(store_url: str, keyed_too: bool) -> None:
+    """Whatever is in it: what a store wraps it in for the way must not change it."""
+    texts = [
+        json.dumps(text, ensure_ascii=ascii_only)
+        for text in (
+            '"',
+            "\\",
+            '\\"',
+            "\\u0041",
+            "{}",
+            "[1,2]",
+            "null",
+            "é\u2028\U0001f600",
+            "\x01\n\t\x7f",
+            "",
+            "$1 ?1",
+        )
+        for ascii_only in (False, True)
+    ] + ["null", "true", "1e400", "12345678901234567890", "0.1", "[]", " { }", '"' + "x" * 100_000 + '"']
+
+    async def main() -> None:
+        async with opened(store_url) as store:
+            keys = [keyed(f"{n} ' \" \\ é", "h", workload=texts[0]) for n in range(2 * keyed_too)]
+            ids = await submit(store, *keys, *(new(workload=text) for text in texts))
+            found = await raw(store_url, "SELECT id, workload FROM executions ORDER BY id")
+            assert [workload for _, workload in found[len(keys) :]] == texts
+            again = await store.insert([*keys, new()], NOW)
+            assert [item.execution_id for item in again[:-1]] == ids[: len(keys)]
+
+    run(main())
+
+
+@pytest.mark.parametrize("bound", ["RUN_ITEMS_MAX", "RUN_CHARACTERS_MAX"])
+def test_a_long_list_is_written_in_runs_of_bounded_size(
+    tmp_path: Path, bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    whole = sqlite_insert._insert_run
+
+    def noted(db: Any, sql: Any, first_id: int, items: Any, *more: Any) -> None:
+        sizes.append(len(items))
+        whole(db, sql, first_id, items, *more)
+
+    monkeypatch.setattr(sqlite_insert, "_insert_run", noted)
+    monkeypatch.setattr(sqlite_insert, bound, {"RUN_ITEMS_MAX": 3, "RUN_CHARACTERS_MAX": 12}[bound])
+
+    async def main() -> None:
+        url = f"sqlite:///{tmp_path}/runs.db"
+        async with opened(url) as store:
+            texts = ["1111", "2222", "3333", "4444", '"longer than the bound"', "5555", "6666"]
+            ids = await submit(store, *(new(workload=text) for text in texts))
+            assert ids == list(range(1, 8))
+            jobs = "SELECT e.workload FROM executions e JOIN jobs j ON j.execution_id = e.id ORDER BY j.id"
+            assert [text for (text,) in await raw(url, jobs)] == texts
+        assert sizes == {"RUN_ITEMS_MAX": [3, 3, 1], "RUN_CHARACTERS_MAX": [3, 1, 1, 2]}[bound]
 
     run(main())
 

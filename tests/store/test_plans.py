@@ -27,6 +27,7 @@ from holdfast.store.interface import (
 )
 from holdfast.store.queries import listing, load_queries, numbered
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.stages import FollowingJob
 from running import run
 from store_scenario import (
     GROUP,
@@ -35,6 +36,7 @@ from store_scenario import (
     claim,
     complete,
     completed_stage,
+    held_stage,
     keyed,
     new,
     opened,
@@ -48,6 +50,7 @@ WORKER = WorkerRow(
     worker_id="w", host="h", pid=1, version="1", concurrency=1, lanes=(), handlers=(),
     started_at=NOW, seen_at=NOW, seen_until=NOW,
 )  # fmt: skip
+FOLLOWING = FollowingJob("third", 1, GROUP, 3)
 FUTURE_ROWS = 20_000
 READY_ROWS = 50
 
@@ -312,16 +315,24 @@ def test_completing_on_postgresql_finds_each_job_by_its_primary_key(postgres_url
             ids = list(range(1, size + 1))
             texts = [["hash"], ["null"], ["completed"], ["first"], ["[]"]]
             columns = (ids, ids, *(text * size for text in texts), NOW)
+            joined = [chr(31).join(text * size) for text in (["1-t"], ["hash"], ["null"])]
+            kind = [["completed"], ["first"], ["[]"], [None], [None], [None], [None], [None]]
             connection = await raw_connection(postgres_url)
-            found = await explained(connection, load_queries("postgresql")["complete_stages"], *columns)
+            for query, bound in (
+                ("complete_held", (ids, ids, *joined, [1] * size, *kind, NOW)),
+                ("complete_stages", columns),
+            ):
+                found = await explained(connection, load_queries("postgresql")[query], *bound)
+                (scan,) = [node for node in found if _is_of_jobs(node) and "Scan" in node["Node Type"]]
+                assert scan["Index Name"] == "jobs_pkey" and rows_touched(scan) == size
             await connection.close()
-            (scan,) = [node for node in found if _is_of_jobs(node) and "Scan" in node["Node Type"]]
-            assert scan["Index Name"] == "jobs_pkey" and rows_touched(scan) == size
 
     run(main())
 
 
-@pytest.mark.parametrize("query", ["complete_job", "update_job", "advance_execution", "update_execution"])
+@pytest.mark.parametrize(
+    "query", ["complete_job", "complete_held_job", "update_job", "advance_execution", "update_execution"]
+)
 def test_sqlite_changes_each_row_by_its_primary_key(sqlite_url: str, query: str) -> None:
     async def main() -> None:
         async with opened(sqlite_url) as store:
@@ -419,7 +430,8 @@ async def use_every_verb(store: Store) -> None:
     await store.set_limit(Limit(FLEET_LIMIT, 50), "ann", NOW)
     await store.insert([new(), new(group=GROUP._replace(alone=True))], NOW)
     await store.alone_ready(request(), NOW)
-    await claim(store, limit=1)
+    [held] = await claim(store, limit=1)
+    assert await store.complete_held([held_stage(held, following=FOLLOWING)], NOW)
     await store.prune(NOW + 1, 10)
 
 

@@ -16,7 +16,7 @@ from holdfast.core.errors import StoreUnavailable, StoreUnusable
 from holdfast.store import sqlite, store_from_url
 from holdfast.store.sqlite import SqliteStore
 from running import run
-from store_scenario import ENVIRONMENT, NOW, claim, contents, new, opened, raw, row_counts, submit
+from store_scenario import ENVIRONMENT, GROUP, NOW, claim, contents, new, opened, raw, row_counts, submit
 
 OPEN_AS_NOBODY = """
 import asyncio, os, sys
@@ -156,7 +156,7 @@ def test_a_full_disk_writes_nothing_and_heals_once_there_is_room(sqlite_url: str
             before = await contents(sqlite_url)
             ((pages,),) = await raw(sqlite_url, "PRAGMA page_count")
             limit_pages(store, pages + 2)
-            many = [new(workload=f'"{"x" * 5_000}"', group=new().group._replace(rank=1)) for _ in range(20)]
+            many = [new(workload=f'"{"x" * 5_000}"', group=GROUP._replace(rank=1)) for _ in range(20)]
             with pytest.raises(StoreUnavailable, match="disk is full"):
                 await store.insert(many, NOW)
             assert await contents(sqlite_url) == before

@@ -4,10 +4,13 @@ import asyncio
 import subprocess
 import sys
 import time
+from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 
-from holdfast.store import Store, postgres
+from holdfast.store import Store, postgres, postgres_clock
+from holdfast.store.waking import LOOKS_WITHOUT_A_MOVE_MAX, LogWatch
 from running import eventually, run
 from store_scenario import ENVIRONMENT, NOW, opened, raw, submit
 
@@ -273,9 +276,45 @@ def test_the_clock_is_compared_with_the_servers_again_and_again(
         async with opened(postgres_url) as store:
             assert isinstance(store, postgres.PostgresStore)
             await store.now()
-            store._clock_offset += 1_000.0
+            store._server_clock.offset += 1_000.0
             wrong = await store.now()
-            monkeypatch.setattr(postgres, "CLOCK_SYNC_SECONDS", -1.0)
+            monkeypatch.setattr(postgres_clock, "SYNC_SECONDS", -1.0)
+
+            async def is_right() -> bool:
+                return await store.now() < wrong - 900.0
+
+            await eventually(is_right)
+
+    run(main())
+
+
+def test_what_is_under_way_does_not_wait_for_the_servers_clock(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with opened(postgres_url) as store:
+            assert isinstance(store, postgres.PostgresStore)
+            before = await store.now()
+            monkeypatch.setattr(postgres_clock, "SYNC_SECONDS", -1.0)
+            async with AsyncExitStack() as taken:
+                for _ in range(postgres.POOL_SIZE_MAX):
+                    await taken.enter_async_context(store._acquire())
+                async with asyncio.timeout(LONG_SECONDS):  # nobody can be asked
+                    assert await store.now() >= before
+
+    run(main())
+
+
+def test_a_clock_that_was_not_compared_for_long_is_compared_first(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with opened(postgres_url) as store:
+            assert isinstance(store, postgres.PostgresStore)
+            await store.now()
+            store._server_clock.offset += 1_000.0
+            wrong = await store.now()
+            monkeypatch.setattr(postgres_clock, "STALE_SECONDS", -1.0)
             assert await store.now() < wrong - 900.0
 
     run(main())
@@ -284,16 +323,16 @@ def test_the_clock_is_compared_with_the_servers_again_and_again(
 def test_the_wait_for_a_connection_is_not_mistaken_for_a_difference_of_the_clocks(postgres_url: str) -> None:
     async def main() -> None:
         async with opened(postgres_url) as store:
-            assert isinstance(store, postgres.PostgresStore) and store._pool is not None
+            assert isinstance(store, postgres.PostgresStore)
             true = await store.now() - time.monotonic()
-            store._clock_synced_at = float("-inf")
-            taken = [await store._pool.acquire() for _ in range(postgres.POOL_SIZE_MAX)]
-            asked, asking = time.monotonic(), asyncio.create_task(store.now())
-            await eventually(lambda: time.monotonic() > asked + 3, 30)
-            for connection in taken:
-                await store._pool.release(connection)
+            store._server_clock.compared_at = float("-inf")
+            async with AsyncExitStack() as taken:
+                for _ in range(postgres.POOL_SIZE_MAX):
+                    await taken.enter_async_context(store._acquire())
+                asked, asking = time.monotonic(), asyncio.create_task(store.now())
+                await eventually(lambda: time.monotonic() > asked + 3, 30)
             await asking
-            assert abs(store._clock_offset - true) < 1
+            assert abs(store._server_clock.offset - true) < 1
 
     run(main())
 
@@ -309,5 +348,62 @@ def test_the_end_of_something_is_announced_in_this_process_only(postgres_url: st
             assert here.work_ticket() != ticket
             await elsewhere.wait_for_work(far, 0.2)
             assert elsewhere.work_ticket() == far
+
+    run(main())
+
+
+def test_a_hint_leaves_the_session_as_it_was(postgres_url: str) -> None:
+    async def main() -> None:
+        async with opened(postgres_url) as store:
+            assert isinstance(store, postgres.PostgresStore)
+            store.announce_work()
+            assert store._notifier is not None
+            await store._notifier
+            async with AsyncExitStack() as taken:
+                for _ in range(2):
+                    db = await taken.enter_async_context(store._acquire())
+                    assert await db.fetchval("SHOW synchronous_commit") == "on"
+
+    run(main())
+
+
+def test_a_log_has_moved_once_for_each_touch(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.touch()
+    watch, writer = LogWatch(log), LogWatch(log)
+    assert watch.has_moved() and not watch.has_moved()
+    writer.touch()
+    assert watch.has_moved() and not watch.has_moved()
+    log.write_text("more")
+    assert watch.has_moved() and not watch.has_moved()
+
+
+def test_a_log_is_taken_to_have_moved_now_and_then(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.touch()
+    watch = LogWatch(log)
+    looks = [watch.has_moved() for _ in range(1 + 2 * LOOKS_WITHOUT_A_MOVE_MAX)]
+    assert [place for place, moved in enumerate(looks) if moved] == [
+        0, LOOKS_WITHOUT_A_MOVE_MAX, 2 * LOOKS_WITHOUT_A_MOVE_MAX,
+    ]  # fmt: skip
+
+
+def test_a_log_that_is_not_there_has_moved(tmp_path: Path) -> None:
+    watch = LogWatch(tmp_path / "log")
+    watch.touch()
+    assert watch.has_moved() and watch.has_moved()
+    assert not (tmp_path / "log").exists()
+
+
+def test_the_log_of_a_database_behind_a_link_is_found(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "link.db").symlink_to(tmp_path / "far" / "real.db")
+
+    async def main() -> None:
+        async with opened(f"sqlite:///{tmp_path / 'link.db'}") as store:
+            log = tmp_path / "far" / "real.db-wal"
+            before = log.stat().st_mtime_ns
+            store.announce_work()
+            assert log.stat().st_mtime_ns > before
 
     run(main())

@@ -49,7 +49,7 @@ def holding(manual: int = 0, bulk_limited: int = 0, bulk: int = 0) -> Prefetched
 def taken(held: Prefetched, *, bulk: bool = True) -> list[int]:
     ids = []
     while (found := held.take(bulk=bulk)) is not None:
-        ids.append(found.queue_id)
+        ids.append(found.job.queue_id)
     return ids
 
 
@@ -78,7 +78,7 @@ def test_with_ageing_manual_jobs_do_not_pass_a_bulk_one_for_ever(monkeypatch: py
         now[0] += 1
         second = held.take(bulk=False)  # it needs a slot of its lane all the same
         assert first is not None and second is not None
-        orders.append([first.queue_id, second.queue_id, *taken(held)])
+        orders.append([first.job.queue_id, second.job.queue_id, *taken(held)])
     assert orders == [[1, 2, 3, 0], [1, 2, 0, 3]]
 
 

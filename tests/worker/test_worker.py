@@ -12,7 +12,8 @@ import pytest
 
 from holdfast import Context, Holdfast, PermanentError, Retry, TransientError
 from holdfast.core.errors import StoreUnavailable
-from holdfast.core.model import EventType, ExecutionStatus, JobStatus
+from holdfast.core.model import EventType, ExecutionStatus, JobStatus, LeaseResult
+from holdfast.engine import Engine
 from running import eventually, run
 
 ENDS_SOON = 30.0
@@ -519,6 +520,36 @@ def test_work_submitted_elsewhere_is_picked_up_without_waiting_for_the_poll(stor
             assert view.outputs == {"handle": "done"}
 
     run(scenario())
+
+
+def test_the_only_job_there_is_begins_before_the_worker_asks_for_another(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    lease = Engine.lease
+
+    async def leasing(engine: Engine, *asked: Any, **more: Any) -> LeaseResult:
+        told.append("asks")
+        result = await lease(engine, *asked, **more)
+        if result.jobs:
+            told.append("has")
+        return result
+
+    monkeypatch.setattr(Engine, "lease", leasing)
+    hf = Holdfast(store_url)
+
+    async def handle(ctx: Context) -> None:
+        told.append("begins")
+
+    hf.pipeline("job", [handle])
+
+    async def scenario() -> None:
+        async with hf, hf.working():
+            for _ in range(3):
+                await (await hf.submit("job")).wait(ENDS_SOON)
+
+    run(scenario())
+    assert [told[place + 1] for place, what in enumerate(told) if what == "has"] == ["begins"] * 3
 
 
 def test_events_name_the_worker_that_ran_the_attempt(sqlite_url: str) -> None:

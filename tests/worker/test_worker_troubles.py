@@ -68,10 +68,10 @@ def test_a_worker_that_fails_says_so_at_once_and_raises_at_the_end(
             with pytest.raises(RuntimeError, match="a bug in the slot"):
                 async with hf.working() as worker:
 
-                    async def broken(*_: Any) -> float:
+                    def broken() -> None:
                         raise RuntimeError("a bug in the slot")
 
-                    worker._run_job = broken  # type: ignore[method-assign]
+                    worker._next_job = broken  # type: ignore[method-assign, assignment]
                     await hf.submit("job")
                     await asyncio.wait_for(worker.ended.wait(), ENDS_SOON)
                     await eventually(lambda: "works no more" in caplog.text, ENDS_SOON)

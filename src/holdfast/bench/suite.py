@@ -1,4 +1,4 @@
-"""The sitting: each scenario on each store, raw and engine in turns on fresh databases.
+"""The sitting: each scenario on each store; what is compared takes turns, on fresh databases.
 
 Of the repeated runs the middle one counts (the better one where there are two), for both sides alike.
 Everything lives in a temporary folder that is gone at the end.
@@ -12,17 +12,20 @@ import statistics
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from holdfast.bench import engine_run, raw
+from holdfast.bench import copies, engine_run, growth, raw, submits
 from holdfast.bench.batches import batch_seconds
 from holdfast.bench.claims import claim_seconds
-from holdfast.bench.places import Place, PostgresPlace, SqlitePlace, check_completed
+from holdfast.bench.fleet import drain_seconds
+from holdfast.bench.places import Place, PostgresPlace, SqlitePlace, check_statuses
 from holdfast.bench.postgres import TemporaryPostgres
 from holdfast.bench.raw import RawLoop
 from holdfast.bench.raw_postgres import run_raw_postgres
 from holdfast.bench.raw_sqlite import run_raw_sqlite
 from holdfast.bench.scenarios import SCENARIOS, Kind, Scenario
+from holdfast.worker.loop import CONCURRENCY_DEFAULT
 
 Figures = dict[str, float]
 Results = dict[str, dict[str, Figures]]
@@ -31,6 +34,7 @@ STORES = ("sqlite", "postgresql")
 ROUNDS = 3
 ROUNDS_QUICK = 2
 SMALL_PART = 10
+CONCURRENCIES = (1, 16, 64, 256)
 BATCH_PARTS = ("submit", "settle", "open", "status")
 
 RAW_LOOPS: dict[str, RawLoop] = {"sqlite": run_raw_sqlite, "postgresql": run_raw_postgres}
@@ -42,7 +46,7 @@ def _silent(_: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sitting:
-    """What to measure. `size` replaces the sizes of all scenarios, for tests."""
+    """What to measure. `size` replaces the sizes of all scenarios, for tests, and there is but one round."""
 
     quick: bool = False
     stores: Sequence[str] = STORES
@@ -55,6 +59,8 @@ class Sitting:
 
     @property
     def rounds(self) -> int:
+        if self.size is not None:
+            return 1
         return ROUNDS_QUICK if self.quick else ROUNDS
 
     def run(self) -> Results:
@@ -76,10 +82,14 @@ class Sitting:
 
     async def _measure(self, places: list[Place]) -> Results:
         measures = {
+            Kind.SUBMIT: self._submit,
             Kind.RATES: self._rates,
+            Kind.PROCESSES: self._processes,
+            Kind.SETTINGS: self._settings,
             Kind.LATENCY: self._latency,
             Kind.BATCH: self._batch,
             Kind.CLAIM: self._claim,
+            Kind.GROWTH: self._growth,
         }
         results: Results = {}
         for scenario in SCENARIOS.values():
@@ -91,30 +101,84 @@ class Sitting:
                 results[scenario.name][place.store] = figures
         return results
 
+    async def _submit(self, scenario: Scenario, place: Place) -> Figures:
+        size = self.size_of(scenario)
+        ways = {"callers": submits.by_callers, "bulk": submits.in_bulk, "raw": submits.raw}
+        taken: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in self._rounds_told(scenario, place):
+            for name, way in ways.items():
+                async with place.database() as url:
+                    taken[name].append(await way(place, url, scenario, size))
+                    await check_statuses(place, url, {"running": size + 1})
+        callers, bulk, bare = (size / _counting(taken[name]) for name in ways)
+        return {
+            "callers_rate": round(callers),
+            "callers_ratio": round(callers / bare, 3),
+            "bulk_rate": round(bulk),
+            "bulk_ratio": round(bulk / bare, 3),
+            "raw_rate": round(bare),
+        }
+
     async def _rates(self, scenario: Scenario, place: Place) -> Figures:
         script = await raw.sample(place, scenario)
         raw_loop = RAW_LOOPS[place.store]
-        ours: list[float] = []
-        raws: list[float] = []
+        size = self.size_of(scenario)
+        bare, ours = await self._rates_in_turns(
+            scenario,
+            place,
+            lambda url: raw_loop(url, script),
+            lambda url: engine_run.run(url, scenario, size),
+        )
+        return {"rate": round(ours), "raw_rate": round(bare), "ratio": round(ours / bare, 3)}
+
+    async def _processes(self, scenario: Scenario, place: Place) -> Figures:
+        size = self.size_of(scenario)
+        one, two = await self._rates_in_turns(
+            scenario,
+            place,
+            lambda url: drain_seconds(url, scenario, size, 1),
+            lambda url: drain_seconds(url, scenario, size, 2),
+        )
+        return {"rate": round(two), "one_rate": round(one), "ratio": round(two / one, 3)}
+
+    async def _settings(self, scenario: Scenario, place: Place) -> Figures:
+        size = self.size_of(scenario)
+        others = [concurrency for concurrency in CONCURRENCIES if concurrency != CONCURRENCY_DEFAULT]
+        default, *rates = await self._rates_in_turns(
+            scenario,
+            place,
+            lambda url: engine_run.run(url, scenario, size),
+            *(partial(_run_with, scenario=scenario, size=size, concurrency=number) for number in others),
+        )
+        by_concurrency = dict(zip((CONCURRENCY_DEFAULT, *others), (default, *rates), strict=True))
+        best = max(by_concurrency, key=lambda concurrency: by_concurrency[concurrency])
+        return {
+            "rate": round(default),
+            "best_rate": round(by_concurrency[best]),
+            "best_concurrency": best,
+            "ratio": round(default / by_concurrency[best], 3),
+            **{f"rate_at_{number}": round(by_concurrency[number]) for number in sorted(by_concurrency)},
+        }
+
+    async def _rates_in_turns(
+        self, scenario: Scenario, place: Place, *ways: Callable[[str], Awaitable[float]]
+    ) -> list[float]:
+        """Executions per second, of each way to do the work of a scenario that was submitted before."""
+        size = self.size_of(scenario)
+        taken: list[list[float]] = [[] for _ in ways]
+        for _ in self._rounds_told(scenario, place):
+            for way, seconds in zip(ways, taken, strict=True):
+                async with place.database() as url:
+                    await copies.fill_queued(place, url, scenario, size)
+                    await place.settle(url)
+                    seconds.append(await way(url))
+                    await check_statuses(place, url, {"completed": size})
+        return [size / _counting(seconds) for seconds in taken]
+
+    def _rounds_told(self, scenario: Scenario, place: Place) -> Iterator[int]:
         for number in range(1, self.rounds + 1):
             self.progress(f"{scenario.name} on {place.store}, round {number} of {self.rounds}")
-            raws.append(await self._timed(scenario, place, lambda url: raw_loop(url, script)))
-            ours.append(
-                await self._timed(
-                    scenario, place, lambda url: engine_run.run(url, scenario, self.size_of(scenario))
-                )
-            )
-        rate, raw_rate = (self.size_of(scenario) / _counting(seconds) for seconds in (ours, raws))
-        return {"rate": round(rate), "raw_rate": round(raw_rate), "ratio": round(rate / raw_rate, 3)}
-
-    async def _timed(self, scenario: Scenario, place: Place, run: Callable[[str], Awaitable[float]]) -> float:
-        size = self.size_of(scenario)
-        async with place.database() as url:
-            await engine_run.fill(url, scenario, size)
-            await place.settle(url)
-            seconds = await run(url)
-            await check_completed(place, url, size)
-        return seconds
+            yield number
 
     async def _latency(self, scenario: Scenario, place: Place) -> Figures:
         self.progress(f"{scenario.name} on {place.store}")
@@ -148,6 +212,37 @@ class Sitting:
             "future_empty_ratio": round(taken.empty_future / taken.empty, 2),
             "backlog_ratio": round(taken.backlog / taken.plain, 2),
         }
+
+    async def _growth(self, scenario: Scenario, place: Place) -> Figures:
+        size = self.size_of(scenario)
+        taken = await growth.in_the_way(place, scenario, size, self.rounds, self.progress)
+        long = growth.long_drain(size)
+        self.progress(f"{scenario.name} on {place.store}: {long:,} by tenths")
+        tenths = await growth.tenths(place, scenario, long)
+        drained = growth.drained(size)
+        empty, queued, finished = (
+            drained / _counting(seconds.drains) for seconds in (taken.empty, taken.queued, taken.finished)
+        )
+        first, last = (long / growth.TENTHS / s for s in (tenths.first_seconds, tenths.last_seconds))
+        return {
+            "rate": round(empty),
+            "queued_rate": round(queued),
+            "queued_ratio": round(queued / empty, 3),
+            "finished_rate": round(finished),
+            "finished_ratio": round(finished / empty, 3),
+            "claim_ms": round(taken.empty.claim * 1000, 2),
+            "claim_queued_ratio": round(taken.queued.claim / taken.empty.claim, 2),
+            "claim_finished_ratio": round(taken.finished.claim / taken.empty.claim, 2),
+            "first_tenth_rate": round(first),
+            "last_tenth_rate": round(last),
+            "tenths_ratio": round(last / first, 3),
+            "first_tenth_mb": round(tenths.first_memory_bytes / 1e6, 1),
+            "last_tenth_mb": round(tenths.last_memory_bytes / 1e6, 1),
+        }
+
+
+async def _run_with(url: str, *, scenario: Scenario, size: int, concurrency: int) -> float:
+    return await engine_run.run(url, scenario, size, concurrency=concurrency)
 
 
 def _counting(seconds: Sequence[float]) -> float:

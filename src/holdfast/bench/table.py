@@ -8,8 +8,10 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.table import Table
 
+from holdfast.bench.growth import long_drain
 from holdfast.bench.raw import BATCH
 from holdfast.bench.scenarios import SCENARIOS, Kind
+from holdfast.bench.submits import BULK, CALLERS
 from holdfast.bench.suite import BATCH_PARTS, Figures, Results, Sitting
 
 
@@ -21,12 +23,12 @@ def show(results: Results, sitting: Sitting) -> None:
             continue
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("scenario")
-        table.add_column("store")
+        table.add_column("store", min_width=10)
         for heading in headings:
             table.add_column(heading, justify="right")
         for name in shown:
             for store, figures in results[name].items():
-                table.add_row(name, store, f"{sitting.size_of(SCENARIOS[name]):,}", *cells(figures))
+                table.add_row(name, store, *cells(figures, sitting.size_of(SCENARIOS[name])))
         console.print(table)
         console.print()
     for name in results:
@@ -34,28 +36,79 @@ def show(results: Results, sitting: Sitting) -> None:
     console.print(_method(sitting), soft_wrap=True)
 
 
-def _rate_cells(figures: Figures) -> list[str]:
+def _submit_cells(figures: Figures, size: int) -> list[str]:
+    rates = [f"{figures[f'{way}_rate']:,} {figures[f'{way}_ratio']:.0%}" for way in ("callers", "bulk")]
+    return [f"{size:,}", *rates, f"{figures['raw_rate']:,}"]
+
+
+def _rate_cells(figures: Figures, size: int) -> list[str]:
     if "rate" in figures:
-        return [f"{figures['rate']:,}", f"{figures['raw_rate']:,}", f"{figures['ratio']:.0%}"]
-    return ["", "", "", f"{figures['p50_ms']:.1f}", f"{figures['p99_ms']:.1f}"]
+        return [
+            f"{size:,}",
+            f"{figures['rate']:,}",
+            f"{figures['raw_rate']:,}",
+            f"{figures['ratio']:.0%}",
+        ]
+    return [f"{size:,}", "", "", "", f"{figures['p50_ms']:.1f}", f"{figures['p99_ms']:.1f}"]
 
 
-def _batch_cells(figures: Figures) -> list[str]:
-    return [f"{figures[f'{part}_us']:.1f} x{figures[f'{part}_ratio']:.2f}" for part in BATCH_PARTS]
+def _process_cells(figures: Figures, size: int) -> list[str]:
+    return [f"{size:,}", f"{figures['rate']:,}", f"{figures['one_rate']:,}", f"x{figures['ratio']:.2f}"]
 
 
-def _claim_cells(figures: Figures) -> list[str]:
+def _settings_cells(figures: Figures, size: int) -> list[str]:
+    best = f"{figures['best_rate']:,} at {figures['best_concurrency']}"
+    return [f"{size:,}", f"{figures['rate']:,}", best, f"{figures['ratio']:.0%}"]
+
+
+def _batch_cells(figures: Figures, size: int) -> list[str]:
+    parts = [f"{figures[f'{part}_us']:.1f} x{figures[f'{part}_ratio']:.2f}" for part in BATCH_PARTS]
+    return [f"{size:,}", *parts]
+
+
+def _claim_cells(figures: Figures, size: int) -> list[str]:
     times = [f"{figures[name]:.2f}" for name in ("claim_ms", "empty_ms")]
     ratios = [f"x{figures[name]:.2f}" for name in ("future_ratio", "future_empty_ratio", "backlog_ratio")]
-    return times + ratios
+    return [f"{size:,}", *times, *ratios]
+
+
+def _growth_cells(figures: Figures, size: int) -> list[str]:
+    rates = [f"{figures[f'{kept}_rate']:,} {figures[f'{kept}_ratio']:.0%}" for kept in ("queued", "finished")]
+    return [f"{size:,}", f"{figures['rate']:,}", *rates]
+
+
+def _growth_claim_cells(figures: Figures, size: int) -> list[str]:
+    ratios = [f"x{figures[f'claim_{kept}_ratio']:.2f}" for kept in ("queued", "finished")]
+    return [f"{size:,}", f"{figures['claim_ms']:.2f}", *ratios]
+
+
+def _tenths_cells(figures: Figures, size: int) -> list[str]:
+    rates = [f"{figures[f'{tenth}_tenth_rate']:,}" for tenth in ("first", "last")]
+    memory = [f"{figures[f'{tenth}_tenth_mb']:.0f}" for tenth in ("first", "last")]
+    return [f"{long_drain(size):,}", *rates, f"{figures['tenths_ratio']:.0%}", *memory]
 
 
 # Which scenarios a table shows, what stands over its columns, and what is in them.
-_TABLES: list[tuple[set[Kind], list[str], Callable[[Figures], list[str]]]] = [
+_TABLES: list[tuple[set[Kind], list[str], Callable[[Figures, int], list[str]]]] = [
+    (
+        {Kind.SUBMIT},
+        ["executions", f"{CALLERS} callers /s\nof raw", f"{BULK:,} a call /s\nof raw", "raw loop /s"],
+        _submit_cells,
+    ),
     (
         {Kind.RATES, Kind.LATENCY},
         ["executions", "engine /s", "raw loop /s", "of raw", "p50 ms", "p99 ms"],
         _rate_cells,
+    ),
+    (
+        {Kind.PROCESSES},
+        ["executions", "2 processes /s", "1 process /s", "2 to 1"],
+        _process_cells,
+    ),
+    (
+        {Kind.SETTINGS},
+        ["executions", "default /s", "best /s\nat concurrency", "of best"],
+        _settings_cells,
     ),
     (
         {Kind.BATCH},
@@ -67,13 +120,30 @@ _TABLES: list[tuple[set[Kind], list[str], Callable[[Figures], list[str]]]] = [
         ["jobs ahead", "claim ms", "empty ms", "not due", "(empty)", "ready"],
         _claim_cells,
     ),
+    (
+        {Kind.GROWTH},
+        ["in the way", "empty /s", "queued /s\nof empty", "finished /s\nof empty"],
+        _growth_cells,
+    ),
+    (
+        {Kind.GROWTH},
+        ["in the way", "empty: claim ms", "queued", "finished"],
+        _growth_claim_cells,
+    ),
+    (
+        {Kind.GROWTH},
+        ["by tenths", "first /s", "last /s", "of first", "MB first", "MB last"],
+        _tenths_cells,
+    ),
 ]
 
 
 def _method(sitting: Sitting) -> str:
     kept = "the better of 2 rounds" if sitting.quick else f"the middle one of {sitting.rounds} rounds"
+    sizes = "; --quick: the figures of growth are for a tenth of its full sizes" if sitting.quick else ""
     return (
-        "method: one worker with default settings in this process, no-op handlers, fresh databases, every"
-        " commit on disk (SQLite synchronous=FULL, PostgreSQL fsync=on); raw loop: the same rows in batches"
-        f" of {BATCH}; {kept}, raw and engine in turns; {os.cpu_count()} cores."
+        "method: one worker with default settings in this process (processes, growth: in processes of their"
+        " own), no-op handlers, fresh databases, every commit on disk (SQLite synchronous=FULL, PostgreSQL"
+        f" fsync=on); raw loop: the same rows in batches of {BATCH}, submitted by {BULK:,}; {kept}, what is"
+        f" compared in turns; {os.cpu_count()} cores{sizes}."
     )

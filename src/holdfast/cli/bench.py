@@ -12,11 +12,22 @@ if TYPE_CHECKING:
     from holdfast.bench.suite import Results, Sitting
 
 STORES = ("sqlite", "postgresql", "both")
-SCENARIO_NAMES = ("drain", "pipeline", "latency", "retry", "batch", "claim")
+SCENARIO_NAMES = (
+    "submit",
+    "drain",
+    "processes",
+    "settings",
+    "pipeline",
+    "latency",
+    "retry",
+    "batch",
+    "claim",
+    "growth",
+)
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Smaller sizes and fewer rounds: about a minute in all.")
+@click.option("--quick", is_flag=True, help="Smaller sizes and fewer rounds: about three minutes in all.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, and nothing else.")
 @click.option("--store", type=click.Choice(STORES), default="both", show_default=True)
 @click.option(
@@ -26,8 +37,9 @@ SCENARIO_NAMES = ("drain", "pipeline", "latency", "retry", "batch", "claim")
 def bench(quick: bool, as_json: bool, store: str, scenarios: tuple[str, ...], size: int | None) -> None:
     """Measure the engine on real, durable databases that are made for it and removed again.
 
-    Each rate stands beside that of a bare loop which writes the same rows in the same tables without an
-    engine; the ratio of the two says what the engine costs, whatever the machine.
+    Each rate stands beside another of the same sitting: that of a bare loop which writes the same rows in the
+    same tables without an engine, of one process beside two, of an empty database beside one that has grown.
+    The ratio is what counts, whatever the machine.
     """
     from holdfast.bench.postgres import PostgresFailed, PostgresNotFound
     from holdfast.bench.suite import Sitting

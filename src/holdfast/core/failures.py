@@ -17,7 +17,6 @@ given: an error that cannot be described would hide the error it describes.
 """
 
 import re
-import traceback
 from collections.abc import Sequence
 
 import msgspec
@@ -45,13 +44,15 @@ from holdfast.core.known_errors import (
 )
 from holdfast.core.masking import clean_message, clean_trace
 from holdfast.core.retry import parse_retry_after
+from holdfast.core.traces import trace_text
 
 STORED_TRACE_CHARS = 500
-TRACE_FRAMES_MAX = 100
-CHAINED_ERRORS_MAX = 10
 
-_CAUSED = "\nThe above exception was the direct cause of the following exception:\n\n"
-_DURING = "\nDuring handling of the above exception, another exception occurred:\n\n"
+# What libraries put on their errors, and what could make up any of it.
+_TELLING = frozenset(
+    {"response", "status_code", "status", "headers", "orig", "sqlstate", "pgcode"}
+    | {"__getattr__", "__getattribute__", "__dict__"}
+)
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -173,30 +174,39 @@ def _all_names(failure: Failure) -> set[str]:
 def failure_from_exception(exc: BaseException, *, now: float | None = None) -> Failure:
     """Describe an exception as plain data. `now` (epoch seconds) lets Retry-After dates count."""
     name = type(exc).__qualname__
-    response = _attribute(exc, "response")
-    details: dict[str, object] = {}
+    tells = _tells_more(exc)
+    response = _attribute(exc, "response") if tells else None
+    category = error_type = user_message = guidance = None
     if isinstance(exc, TransientError | PermanentError):
-        details = {
-            "category": Category.TRANSIENT if isinstance(exc, TransientError) else Category.PERMANENT,
-            "error_type": _text_attribute(exc, "error_type"),
-            "user_message": _text_attribute(exc, "user_message"),
-            "guidance": _text_attribute(exc, "guidance"),
-        }
+        category = Category.TRANSIENT if isinstance(exc, TransientError) else Category.PERMANENT
+        error_type = _text_attribute(exc, "error_type")
+        user_message = _text_attribute(exc, "user_message")
+        guidance = _text_attribute(exc, "guidance")
     elif isinstance(exc, HoldfastError):  # what was done wrong with us, we know best
-        details = {"guidance": _text_attribute(exc, "guidance")}
-    return msgspec.convert(
-        {
-            "message": _message_of(exc, name),
-            "exception": name,
-            "exception_types": type_names(type(exc)),
-            "status_code": _status_code(exc, response),
-            "sqlstate": sqlstate_of(exc),
-            "retry_after": _retry_after(exc, response, now),
-            "stack_trace": _trace_of(exc),
-            **details,
-        },
-        Failure,
+        guidance = _text_attribute(exc, "guidance")
+    return Failure(
+        message=_message_of(exc, name),
+        exception=name,
+        exception_types=type_names(type(exc)),
+        error_type=error_type,
+        category=category,
+        status_code=_status_code(exc, response) if tells else None,
+        sqlstate=sqlstate_of(exc) if tells else None,
+        retry_after=_retry_after(exc, response, now, tells),
+        user_message=user_message,
+        guidance=guidance,
+        stack_trace=_trace_of(exc),
     )
+
+
+def _tells_more(exc: BaseException) -> bool:
+    """Whether it has any attribute of a library's error. Most have none, and are not asked for each."""
+    for kind in type(exc).__mro__:
+        if kind is BaseException:
+            break
+        if not _TELLING.isdisjoint(kind.__dict__):
+            return True
+    return not _TELLING.isdisjoint(exc.__dict__)
 
 
 def _attribute(owner: object, name: str) -> object:
@@ -239,11 +249,11 @@ def sqlstate_of(exc: BaseException) -> str | None:
     return None
 
 
-def _retry_after(exc: BaseException, response: object, now: float | None) -> float | None:
+def _retry_after(exc: BaseException, response: object, now: float | None, tells: bool) -> float | None:
     candidates = []
     if isinstance(exc, TransientError | PermanentError):
         candidates.append(_attribute(exc, "retry_after"))
-    for owner in (response, exc):
+    for owner in (response, exc) if tells else ():
         headers = _attribute(owner, "headers")
         candidates += [_item(headers, "Retry-After"), _item(headers, "retry-after")]
     for value in candidates:
@@ -264,27 +274,10 @@ def _message_of(exc: BaseException, name: str) -> str:
 
 def _trace_of(exc: BaseException) -> str:
     try:
-        text = "".join(_trace_lines(exc, CHAINED_ERRORS_MAX))
+        text = trace_text(exc)
     except Exception:
         return ""
     return clean_trace(text)
-
-
-def _trace_lines(exc: BaseException, errors_left: int) -> list[str]:
-    """As Python prints it, but without the markers under each line: they are found by parsing the line,
-    which makes a trace fifty times as dear, and failures come in thousands."""
-    if isinstance(exc, BaseExceptionGroup):
-        return traceback.format_exception(exc)
-    lines: list[str] = []
-    earlier = exc.__cause__ or (None if exc.__suppress_context__ else exc.__context__)
-    if earlier is not None and errors_left:
-        lines += _trace_lines(earlier, errors_left - 1)
-        lines.append(_CAUSED if exc.__cause__ else _DURING)
-    if exc.__traceback__ is not None:
-        frames = traceback.walk_tb(exc.__traceback__)
-        lines.append("Traceback (most recent call last):\n")
-        lines += traceback.StackSummary.extract(frames, limit=-TRACE_FRAMES_MAX).format()
-    return lines + traceback.format_exception_only(exc)
 
 
 # ── from a failure to what is kept ───────────────────────────────────────────────────────────────

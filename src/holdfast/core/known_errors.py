@@ -10,6 +10,7 @@ import builtins
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 from holdfast.core.masking import MESSAGE_CHARS_MAX
@@ -150,9 +151,12 @@ def known_by_type(names: Iterable[str], message: str) -> Known | None:
     return None
 
 
+_OF_ALL = (BaseException, object)
+
+
 def type_names(kind: type) -> tuple[str, ...]:
     """The qualified names of an exception's classes, as a worker reports them."""
-    return tuple(qualified_name(each) for each in kind.__mro__ if each not in (BaseException, object))
+    return tuple([qualified_name(each) for each in kind.__mro__ if each not in _OF_ALL])
 
 
 def builtin_type_names(name: str) -> tuple[str, ...]:
@@ -276,6 +280,7 @@ _END_OR_PAUSE = re.compile(r"\s*(?:$|[])>'\":;.!\u2013\u2014-])")
 _CONTEXT_CHARS = 80
 
 
+@lru_cache(maxsize=256)  # what nobody knows is looked for in every table, and often comes in thousands
 def known_by_words(exception: str, message: str) -> Known | None:
     name, message = short_name(exception), message[:MESSAGE_CHARS_MAX]
     text = _spoken(f"{name}: {message}")

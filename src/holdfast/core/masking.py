@@ -31,10 +31,11 @@ _URL_PASSWORD = re.compile(
 
 def mask_secrets(text: str, secrets: Iterable[str] = ()) -> str:
     """Replace the given secrets, Authorization values, bearer tokens and passwords in URLs by ***."""
-    # The longest first, or a secret that begins with another one would leave its tail behind.
-    for secret in sorted(set(secrets), key=len, reverse=True):
-        if len(secret) >= SECRET_CHARS_MIN:
-            text = text.replace(secret, "***")
+    if secrets:
+        # The longest first, or a secret that begins with another one would leave its tail behind.
+        for secret in sorted(set(secrets), key=len, reverse=True):
+            if len(secret) >= SECRET_CHARS_MIN:
+                text = text.replace(secret, "***")
     # Most text has none of these; looking for a word is far cheaper than for a pattern.
     words = text.lower()
     if "authorization" in words:
@@ -45,11 +46,18 @@ def mask_secrets(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def clean_message(text: str) -> str:
-    masked = mask_secrets(_NOT_STORABLE.sub("\ufffd", text[: 4 * MESSAGE_CHARS_MAX]))
+    masked = mask_secrets(_storable(text[: 4 * MESSAGE_CHARS_MAX]))
     return masked if len(masked) <= MESSAGE_CHARS_MAX else f"{masked[: MESSAGE_CHARS_MAX - 1]}…"
+
+
+def _storable(text: str) -> str:
+    # Plain text, which most of it is, is told at the cost of one look.
+    return text if text.isascii() and "\x00" not in text else _NOT_STORABLE.sub("\ufffd", text)
 
 
 def clean_trace(text: str) -> str:
     """Keep the end, where the error is."""
-    masked = mask_secrets(_NOT_STORABLE.sub("\ufffd", text[-4 * TRACE_BYTES_MAX :]))
+    masked = mask_secrets(_storable(text[-4 * TRACE_BYTES_MAX :]))
+    if masked.isascii():
+        return masked[-TRACE_BYTES_MAX:]
     return masked.encode()[-TRACE_BYTES_MAX:].decode(errors="ignore")

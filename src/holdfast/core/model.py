@@ -117,6 +117,7 @@ class JobState(msgspec.Struct, frozen=True, array_like=True):
     worker_id: str | None
     held_by: str | None = None
     scheduled_for: float | None = None
+    last_attempt_at: float | None = None
 
     @property
     def is_live(self) -> bool:

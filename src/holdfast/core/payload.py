@@ -55,9 +55,10 @@ def encode_payload(value: object, *, what: str, bytes_max: int = PAYLOAD_BYTES_M
         ) from error
     text = encoded.decode()
     _check(text, len(encoded), what, bytes_max)
-    if not _is_plain(value):
+    is_plain = _is_plain(value)
+    if not is_plain:
         _check_keys_and_sets(value, what)
-    if "null" in text:
+    if "null" in text and not (is_plain and _is_finite(value)):
         for path, leaf in _leaves(msgspec.to_builtins(value)):
             if isinstance(leaf, float) and not math.isfinite(leaf):
                 raise PayloadInvalid(
@@ -117,6 +118,20 @@ def _is_plain(root: object) -> bool:
         elif kind is list or kind is tuple:
             pending += [inner for inner in value if type(inner) not in _SCALARS]  # type: ignore[attr-defined]
         elif kind not in _SCALARS:
+            return False
+    return True
+
+
+def _is_finite(root: object) -> bool:
+    """The quick look for numbers that JSON writes as null, in what is plain."""
+    pending = [root]
+    for value in pending:  # grows on the way
+        kind = type(value)
+        if kind is dict:
+            pending += value.values()  # type: ignore[attr-defined]
+        elif kind is list or kind is tuple:
+            pending += value  # type: ignore[arg-type]
+        elif kind is float and not math.isfinite(value):  # type: ignore[arg-type]
             return False
     return True
 

@@ -110,7 +110,7 @@ def decide(
     return RetryLater(delay, now + delay)
 
 
-def lease(job: JobState, *, fence: str, lease_until: float) -> JobState:
+def lease(job: JobState, *, fence: str, lease_until: float, now: float) -> JobState:
     """The attempt is counted here, not at its end, so a crash uses one up."""
     return _move(
         job,
@@ -119,6 +119,7 @@ def lease(job: JobState, *, fence: str, lease_until: float) -> JobState:
         fence=fence,
         lease_until=lease_until,
         leased_alone=job.losses > 0,
+        last_attempt_at=now,
     )
 
 

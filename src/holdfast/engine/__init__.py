@@ -22,7 +22,6 @@ import msgspec
 from holdfast.core.describe import describe
 from holdfast.core.errors import (
     InvalidInput,
-    StoreError,
 )
 from holdfast.core.model import (
     Ack,
@@ -65,14 +64,13 @@ from holdfast.engine.planning import Planning
 from holdfast.engine.prepare import Preparation
 from holdfast.engine.records import ExecutionView, Page, Submission, Submitted
 from holdfast.engine.redrive import Redrive, Redriven, failure_filter
+from holdfast.engine.reporting import Reporting
 from holdfast.engine.settle import (
-    Prepared,
     ReleasePlan,
-    SettlePlan,
     deadline_plan,
 )
 from holdfast.engine.step_transaction import StepTransaction
-from holdfast.engine.submission import AT_INSERTION, new_executions, submit_on, submitted
+from holdfast.engine.submission import Kinds, new_executions, submit_on, submitted
 from holdfast.playbook import plan
 from holdfast.playbook.definition import Definition
 from holdfast.store.interface import (
@@ -83,11 +81,10 @@ from holdfast.store.interface import (
     DefinitionRow,
     ExecutionFilter,
     FailureGroup,
-    Inserted,
     JobFilter,
-    NewExecution,
     Store,
 )
+from holdfast.store.new_executions import Inserted, NewExecution
 
 LEASE_SECONDS_DEFAULT = 60.0
 LEASE_JOBS_MAX = 1_000
@@ -117,12 +114,19 @@ class Engine:
         self.controls = Controls(store, self._definitions)
         self._planning = Planning(store, self._definitions)
         self.batches = Batches(store, self._definitions, self._planning, payload_bytes_max=payload_bytes_max)
+        self._reporting = Reporting(store, self._definitions, self._planning)
         self._preparation = Preparation(
-            store, self._definitions, payload_bytes_max=payload_bytes_max, draw=draw
+            store,
+            self._definitions,
+            self._reporting.held,
+            payload_bytes_max=payload_bytes_max,
+            draw=draw,
         )
         self._alone_asked_at: dict[tuple[Lane, ...], float] = {}
-        self._submits: GroupCommit[NewExecution, Inserted] = GroupCommit(self._insert)
-        self._reports: GroupCommit[Prepared, Ack] = GroupCommit(self._settle)
+        self._kinds = Kinds()
+        self._submits: GroupCommit[NewExecution, Inserted] = GroupCommit(
+            self._insert, at_once=store.inserts_at_once
+        )
 
     async def register(self, definition: Definition) -> int:
         """Make this the version of its path that new submissions get. Equal content is one version."""
@@ -134,19 +138,13 @@ class Engine:
         """Store all of them or none; once this returns they will be run."""
         if not submissions:
             return []
-        now = await self.store.now()
-        latest = await self._definitions.latest([item.path for item in submissions])
-        new = self._new_executions(submissions, latest, now)
-        return submitted(await self._submits.commit(new))
+        return submitted(await self._submits.commit(await self._new_executions(submissions)))
 
     async def submit_on(self, connection: Any, submissions: Sequence[Submission]) -> list[Submitted]:
         """As a part of the caller's own transaction: once it has committed, they will be run."""
         if not submissions:
             return []
-        latest = await self._definitions.latest([item.path for item in submissions])
-        return await submit_on(
-            connection, self._new_executions(submissions, latest, AT_INSERTION), self.store
-        )
+        return await submit_on(connection, await self._new_executions(submissions), self.store)
 
     async def submit_within(
         self, transaction: StepTransaction, submissions: Sequence[Submission]
@@ -159,14 +157,11 @@ class Engine:
                 "The transaction belongs to another database than this Holdfast's.",
                 guidance="Submit with the Holdfast object whose worker runs the step.",
             )
-        latest = await self._definitions.latest([item.path for item in submissions])
-        new = self._new_executions(submissions, latest, await self.store.now())
-        return submitted(await transaction.insert(new))
+        return submitted(await transaction.insert(await self._new_executions(submissions)))
 
-    def _new_executions(
-        self, submissions: Sequence[Submission], latest: Mapping[str, tuple[int, Definition]], now: float
-    ) -> list[NewExecution]:
-        return new_executions(submissions, latest, now=now, payload_bytes_max=self.payload_bytes_max)
+    async def _new_executions(self, submissions: Sequence[Submission]) -> list[NewExecution]:
+        latest = await self._definitions.latest([item.path for item in submissions])
+        return new_executions(submissions, latest, self._kinds, payload_bytes_max=self.payload_bytes_max)
 
     async def _insert(self, items: list[NewExecution]) -> list[Inserted]:
         inserted = await self.store.insert(items, await self.store.now())
@@ -217,6 +212,7 @@ class Engine:
             claimed = await self._put_back_early(claimed)
             alone_ready = not alone and await self._is_alone_ready(request, now, idle=not claimed)
             if claimed:
+                self._reporting.held.remember(claimed, worker_id, now)
                 return LeaseResult(await self._leased(claimed), alone_ready)
             return LeaseResult([], alone_ready, await self.store.next_due(request, now))
         except BaseException:
@@ -329,36 +325,14 @@ class Engine:
         if not reports:
             return []
         prepared = await self._preparation.reports(reports)
-        return list(await self._reports.commit(prepared))
-
-    async def _settle(self, items: list[Prepared], *, skip_locked: bool = False) -> list[Ack]:
-        """One transaction for all; where it fails for a reason in the items, one for each of them."""
-        try:
-            return await self._settle_together(items, skip_locked=skip_locked)
-        except StoreError:
-            raise
-        except Exception as error:
-            if len(items) == 1:
-                return [Ack(items[0].queue_id, AckCode.INVALID, f"the report cannot be stored: {error}")]
-        return [ack for item in items for ack in await self._settle([item], skip_locked=skip_locked)]
-
-    async def _settle_together(self, items: list[Prepared], *, skip_locked: bool) -> list[Ack]:
-        ids = sorted({item.queue_id for item in items})
-        now = await self.store.now()
-        book = self._planning.book(now)
-        settle = SettlePlan(items, self._definitions, book)
-        await self._planning.jobs(ids, settle, book, skip_locked=skip_locked)
-        if settle.makes_work or self._planning.fleet_limited:
-            self.store.announce_work()
-        else:
-            self.store.announce_end()
-        return settle.acks
+        return list(await self._reporting.commit(prepared))
 
     async def release(self, leases: Sequence[LeaseRef]) -> list[Ack]:
         """Give attempts back unused: available at once, the attempt not counted."""
         if not leases:
             return []
         now = await self.store.now()
+        self._reporting.held.forget(leases)
         release = ReleasePlan(leases, now)
         ids = sorted({lease.queue_id for lease in leases if is_id(lease.queue_id)})
         await self.store.amend_jobs(ids, release, now)
@@ -385,7 +359,7 @@ class Engine:
             items = await self._preparation.lost(expired, now)
             # Apart from the reports, and past locked rows: what somebody holds is no worker's fault, and
             # waiting for it would keep healthy workers' reports waiting.
-            acks = await self._settle(items, skip_locked=True)
+            acks = await self._reporting.settle_locked(items, skip_locked=True)
             swept = sum(ack.accepted and not ack.repeated for ack in acks)
         overdue = await self.store.overdue(now, limit)
         if overdue:

@@ -50,7 +50,7 @@ from holdfast.engine.events import event, pack
 from holdfast.engine.planning import Planning
 from holdfast.engine.records import Page, Submission, Submitted
 from holdfast.engine.settle import end_execution
-from holdfast.engine.submission import new_executions, submitted
+from holdfast.engine.submission import Kinds, new_executions, submitted
 from holdfast.playbook import plan
 from holdfast.playbook.definition import Definition
 from holdfast.store.interface import (
@@ -59,12 +59,12 @@ from holdfast.store.interface import (
     Changes,
     ExecutionFilter,
     FailureFilter,
-    Inserted,
     LiveJobs,
     Locked,
     NewBatch,
     Store,
 )
+from holdfast.store.new_executions import Inserted, has_keys
 
 log = logging.getLogger("holdfast.batches")
 
@@ -133,18 +133,15 @@ class Batches:
         of_batch = [
             msgspec.structs.replace(item, path=row.path, lane=row.lane, mode=row.mode) for item in submissions
         ]
-        new = [
-            execution._replace(
-                batch_id=batch_id, idempotency_key=_key_in(batch_id, execution.idempotency_key)
-            )
-            for execution in new_executions(
-                of_batch,
-                {row.path: (row.definition_id, definition)},
-                now=now,
-                payload_bytes_max=self._payload_bytes_max,
-                first_place=first_place,
-            )
-        ]
+        new = new_executions(
+            of_batch,
+            {row.path: (row.definition_id, definition)},
+            Kinds(batch_id),
+            payload_bytes_max=self._payload_bytes_max,
+            first_place=first_place,
+        )
+        if has_keys(new):
+            new = [item._replace(idempotency_key=_key_in(batch_id, item.idempotency_key)) for item in new]
         first = Place(plan.first_step(definition).name)
 
         def count(batch: BatchState, inserted: Sequence[Inserted]) -> BatchState:

@@ -10,7 +10,7 @@ from holdfast.core.payload import check_name
 
 ID_MAX = 2**63 - 1
 PAGE_ROWS_MAX = 1_000
-_EVENT_ID = re.compile(r"[0-9]{1,18}\.[0-9]{1,9}")
+_EVENT_ID = re.compile(r"[0-9]{1,18}\.[0-9]{1,9}(?:~[0-9.e+-]{1,32}){0,100}")
 
 
 def unknown_execution(execution_id: int) -> UnknownExecution:

@@ -1,25 +1,28 @@
 """Everything about a report that can be slow or wrong, done before its transaction begins.
 
 Results are checked, errors cleaned and classified, the playbook's conditions evaluated. What comes out
-is plain data that a plan can settle without asking anybody.
+is plain data that a plan can settle without asking anybody. Which attempt an error ended is known here where
+the lease was given out from here; otherwise the store is asked.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
 from holdfast.core.catalogue import Category
 from holdfast.core.errors import PayloadInvalid, PayloadTooLarge
 from holdfast.core.failures import Failure, classify, clean_failure
-from holdfast.core.model import Completed, ExecutionState, Failed, JobState, LeaseRef, Report
+from holdfast.core.model import Completed, Failed, LeaseRef, Report
 from holdfast.core.payload import check_payload, unstorable_output
 from holdfast.core.transitions import Verdict
 from holdfast.engine.checks import is_id
-from holdfast.engine.conditions import judge
+from holdfast.engine.conditions import Attempted, judge
 from holdfast.engine.definitions import Definitions
+from holdfast.engine.held import HeldLeases
 from holdfast.engine.settle import Erred, Prepared, Succeeded, hash_of
 from holdfast.store.interface import Store
 
@@ -30,10 +33,17 @@ _PLACEHOLDER = Succeeded(0, "", "", "")
 
 class Preparation:
     def __init__(
-        self, store: Store, definitions: Definitions, *, payload_bytes_max: int, draw: Callable[[], float]
+        self,
+        store: Store,
+        definitions: Definitions,
+        held: HeldLeases,
+        *,
+        payload_bytes_max: int,
+        draw: Callable[[], float],
     ) -> None:
         self._store = store
         self._definitions = definitions
+        self._held = held
         self._payload_bytes_max = payload_bytes_max
         self._draw = draw
 
@@ -54,40 +64,52 @@ class Preparation:
             failed.append((len(prepared), report, outcome))
             prepared.append(_PLACEHOLDER)
         if failed:
-            ids = [report.queue_id for _, report, _ in failed if is_id(report.queue_id)]
-            jobs = {row.job.id: row for row in await self._store.peek_jobs(ids)}
-            for position, report, outcome in failed:
-                row = jobs.get(report.queue_id)
-                state = None if row is None else (row.job, row.execution)
-                prepared[position] = await self._erred(report, outcome, state)
+            attempts = await self._attempts([report for _, report, _ in failed])
+            for (position, report, outcome), attempt in zip(failed, attempts, strict=True):
+                prepared[position] = await self._erred(report, outcome, attempt)
         return prepared
 
+    async def _attempts(self, reports: Sequence[Report]) -> list[Attempted | None]:
+        """Which attempts these reports are about, as far as anybody knows."""
+        held = [self._held.take(report) for report in reports]
+        ids = [
+            report.queue_id
+            for report, lease in zip(reports, held, strict=True)
+            if lease is None and is_id(report.queue_id)
+        ]
+        found = await self._found(ids) if ids else {}
+        return [
+            found.get(report.queue_id) if lease is None else Attempted.leased(lease)
+            for report, lease in zip(reports, held, strict=True)
+        ]
+
+    async def _found(self, ids: Sequence[int]) -> dict[int, Attempted]:
+        return {
+            job.id: Attempted(
+                job.execution_id, execution.definition_id, job.step, job.attempts, job.max_attempts
+            )
+            for job, execution in await self._store.peek_jobs(ids)
+        }
+
     async def _erred(
-        self,
-        report: Report,
-        outcome: Failed,
-        state: tuple[JobState, ExecutionState] | None,
-        *,
-        rule: str | None = None,
+        self, report: Report, outcome: Failed, attempt: Attempted | None, *, rule: str | None = None
     ) -> Erred:
         failure = clean_failure(outcome.failure)
-        if state is None:
+        if attempt is None:
             verdict = Verdict(classification=classify(failure))
         else:
-            job, execution = state
-            definition = await self._definitions.load(execution.definition_id)
-            step = definition.step(job.step)
+            definition = await self._definitions.load(attempt.definition_id)
+            step = definition.step(attempt.step)
             classification = classify(failure, definition.error_rules(step))
             if rule is not None:
                 classification = msgspec.structs.replace(classification, rule=rule)
             workload = None
             if step.retry.retry_when is not None or step.retry.stop_when is not None:
-                row = await self._store.execution(execution.id)
-                workload = row.workload if row else None
-            verdict = judge(failure, classification, step.retry, job, workload)
+                workload = await self._workload(attempt)
+            verdict = judge(failure, classification, step.retry, attempt, workload)
             if outcome.crashed:
                 verdict = msgspec.structs.replace(verdict, crashed=True)
-            _log_failure(failure, verdict, job)
+            _log_failure(failure, verdict, attempt)
         return Erred(
             queue_id=report.queue_id,
             fence=report.fence,
@@ -98,6 +120,12 @@ class Preparation:
             cleared=outcome.cleared,
         )
 
+    async def _workload(self, attempt: Attempted) -> Any:
+        if attempt.workload is not None:
+            return msgspec.json.decode(attempt.workload)
+        row = await self._store.execution(attempt.execution_id)
+        return row.workload if row else None
+
     async def lost(self, expired: Sequence[LeaseRef], now: float) -> list[Prepared]:
         failure = Failure(
             message="The worker was lost: it stopped, or lost its connection, while it held the lease.",
@@ -106,15 +134,15 @@ class Preparation:
             category=Category.TRANSIENT,
         )
         items: list[Prepared] = []
-        jobs = {row.job.id: row for row in await self._store.peek_jobs([lease.queue_id for lease in expired])}
+        attempts = await self._found([lease.queue_id for lease in expired])
         for lease in expired:
-            row = jobs.get(lease.queue_id)
-            if row is None:
+            attempt = attempts.get(lease.queue_id)
+            if attempt is None:
                 continue
             erred = await self._erred(
                 Report(lease.queue_id, lease.fence, Failed(failure, cleared=False)),
                 Failed(failure, cleared=False),
-                (row.job, row.execution),
+                attempt,
                 rule="the lease expired",
             )
             lost = msgspec.structs.replace(erred.verdict, worker_lost=True)
@@ -122,19 +150,37 @@ class Preparation:
         return items
 
 
-def _log_failure(failure: Failure, verdict: Verdict, job: JobState) -> None:
+def _log_failure(failure: Failure, verdict: Verdict, attempt: Attempted) -> None:
     classification = verdict.classification
     level = logging.ERROR if classification.category is Category.PERMANENT else logging.WARNING
+    if not _is_heard(level):
+        return
     log.log(
         level,
         "Execution %d, step %s, attempt %d of %d: %s (%s; rule: %s): %s: %s",
-        job.execution_id,
-        job.step,
-        job.attempts,
-        job.max_attempts,
+        attempt.execution_id,
+        attempt.step,
+        attempt.attempts,
+        attempt.max_attempts,
         classification.error_type,
         classification.category,
         classification.rule,
         failure.exception or "error",
         failure.message,
     )
+
+
+def _is_heard(level: int) -> bool:
+    """Whether anybody does anything with a record of this level. Making one is dear, and a program that wants
+    no log of each of its thousands of failures gives us a handler that does nothing."""
+    if not log.isEnabledFor(level):
+        return False
+    has_handlers = False
+    logger: logging.Logger | None = log
+    while logger is not None:
+        for handler in logger.handlers:
+            if level >= handler.level and type(handler) is not logging.NullHandler:
+                return True
+            has_handlers = True
+        logger = logger.parent if logger.propagate else None
+    return bool(log.filters) or not has_handlers  # without any, logging's handler of last resort speaks

@@ -27,13 +27,14 @@ from holdfast.core.model import (
     ExecutionState,
     ExecutionStatus,
     JobState,
+    JobStatus,
     LeaseRef,
     RetryNote,
 )
 from holdfast.core.transitions import RetryLater, Verdict
 from holdfast.engine.batch_book import BatchBook, Start
 from holdfast.engine.definitions import Definitions
-from holdfast.engine.events import appended, completed, event, pack
+from holdfast.engine.events import appended, attempt_of, completed, event, failed, retried, text_of
 from holdfast.playbook import plan
 from holdfast.playbook.definition import Definition, Step
 from holdfast.store.interface import (
@@ -44,7 +45,8 @@ from holdfast.store.interface import (
     NewJob,
 )
 
-_NOTES = msgspec.json.Decoder(list[RetryNote])
+# What is kept of earlier errors is not looked at, only passed on.
+_NOTES = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class Succeeded(msgspec.Struct, frozen=True):
@@ -140,7 +142,7 @@ class SettlePlan:
         done = transitions.complete(job, outcome_hash=item.outcome_hash)
         following = plan.step_after(definition, job.step)
         self._book.moved(execution, Place(job.step), Place(following.name) if following else None)
-        events = completed(job.step, job.attempts, following.name if following else None)
+        events = completed(job.step, job.attempts, following.name if following else None, attempt_of(job))
         if following is not None:
             start = self._book.start(following, execution, job.step)
             self._changes.new_jobs.append(new_job(following, execution, job.round, start))
@@ -184,28 +186,29 @@ class SettlePlan:
             retry_count=job.attempts - 1,
             final=not will_retry,
         )
-        events = _error_events(item, job, error)
+        kept = msgspec.json.encode(error).decode()
+        told = _error_told(item, job, error, kept)
         if isinstance(decision, RetryLater):
-            told: dict[str, Any] = {"available_at": decision.available_at}
-            if wave is not None:  # when that will be is known once the wave starts
-                told = {"available_at": None, "wave": wave.number}
-            events.append(
-                event(EventType.STEP_RETRY, job.step, attempt=job.attempts, delay=decision.delay, **told)
-            )
-            self._book.moved(execution, Place(job.step), Place(job.step, settled.held_by))
-            if wave is not None:
+            if wave is None:
+                told.append(retried(job.step, job.attempts, decision.delay, decision.available_at))
+            else:  # when that will be is known once the wave starts
+                waits = event(EventType.STEP_RETRY, job.step, attempt=job.attempts, delay=decision.delay)
+                told.append(text_of(waits | {"available_at": None, "wave": wave.number}))
                 wave.longest_delay = max(wave.longest_delay, decision.delay)
+            self._book.moved(execution, Place(job.step), Place(job.step, settled.held_by))
         else:
             self._book.moved(execution, Place(job.step), None)
+            ending = []
             if decision.reason is DeadReason.EXHAUSTED:
-                events.append(event(EventType.STEP_RETRY_EXHAUSTED, job.step, attempts=job.attempts))
-            events.append(event(EventType.STEP_FAILED_TERMINAL, job.step, dead_reason=decision.reason.value))
-            events += skipped_by_failure(definition, job.step)
-            events.append(_execution_failed(error))
+                ending.append(event(EventType.STEP_RETRY_EXHAUSTED, job.step, attempts=job.attempts))
+            ending.append(event(EventType.STEP_FAILED_TERMINAL, job.step, dead_reason=decision.reason.value))
+            ending += skipped_by_failure(definition, job.step)
+            ending.append(_execution_failed(error))
+            told += map(text_of, ending)
         changed = msgspec.structs.replace(
             execution,
             status=ExecutionStatus.RUNNING if will_retry else ExecutionStatus.FAILED,
-            error=msgspec.json.encode(error).decode(),
+            error=kept,
             retry_history=_with_note(execution.retry_history, job.attempts, error),
             retry_count=execution.retry_count + will_retry,
         )
@@ -217,7 +220,7 @@ class SettlePlan:
         )
         self._changes.jobs.append(ChangedJob(settled, alone))
         self._changes.executions.append(changed)
-        self._changes.events.append((execution.id, pack(events)))
+        self._changes.events.append((execution.id, f"[{','.join(told)}]"))
         return settled, changed
 
 
@@ -239,8 +242,8 @@ class ReleasePlan:
                 continue
             jobs[job.id] = released = transitions.release(job, now=self._now)
             changes.jobs.append(ChangedJob(released))
-            body = pack([event(EventType.LEASE_RELEASED, job.step, attempt=job.attempts)])
-            changes.events.append((job.execution_id, body))
+            given_back = event(EventType.LEASE_RELEASED, job.step, attempt=job.attempts)
+            changes.events.append((job.execution_id, f"[{attempt_of(job)},{text_of(given_back)}]"))
             self.acks.append(Ack(lease.queue_id, AckCode.ACCEPTED))
         return changes
 
@@ -254,13 +257,16 @@ def end_execution(
 ) -> Changes:
     """Cancel what is live and end the execution with these events. The book's changes are the caller's to
     write: several executions may be in one batch."""
-    changes = Changes()
+    changes, told = Changes(), []
     for job in jobs:
         if job.execution_id == execution.id and job.is_live:
+            if job.status is JobStatus.LEASED:
+                told.append(attempt_of(job))
             changes.jobs.append(ChangedJob(transitions.cancel(job)))
             book.moved(execution, Place(job.step, job.held_by), None)
     changes.executions.append(msgspec.structs.replace(execution, status=status))
-    changes.events.append((execution.id, pack(ending)))
+    told += map(text_of, ending)
+    changes.events.append((execution.id, f"[{','.join(told)}]"))
     return changes
 
 
@@ -338,17 +344,22 @@ def skip_reason(failed: str, skipped: str) -> str:
     return f"{failed[:1].upper()}{failed[1:]} failed; {skipped} skipped"
 
 
-def _error_events(item: Erred, job: JobState, error: StoredError) -> list[dict[str, Any]]:
-    events = []
+def _error_told(item: Erred, job: JobState, error: StoredError, kept: str) -> list[str]:
+    """The events of an error, which tell its whole trace; of it `kept` is the JSON text that is kept."""
+    told = [attempt_of(job)]
     if item.verdict.worker_lost:
-        events.append(event(EventType.LEASE_LOST, job.step, attempt=job.attempts, worker=job.worker_id))
-    told = msgspec.to_builtins(error) | {"stack_trace": item.failure.stack_trace}
+        lost = event(EventType.LEASE_LOST, job.step, attempt=job.attempts, worker=job.worker_id)
+        told.append(text_of(lost))
+    trace = item.failure.stack_trace
+    if trace != error.stack_trace:
+        kept = text_of(msgspec.structs.replace(error, stack_trace=trace))
+    further: dict[str, object] = {}
     if item.verdict.condition_error is not None:
-        told["condition_error"] = item.verdict.condition_error
+        further["condition_error"] = item.verdict.condition_error
     if item.verdict.crashed:
-        told["crashed"] = True
-    events.append(event(EventType.ACTION_ERROR, job.step, attempt=job.attempts, **told))
-    return events
+        further["crashed"] = True
+    told.append(failed(job.step, job.attempts, kept, **further))
+    return told
 
 
 def _execution_failed(error: StoredError, **data: Any) -> dict[str, Any]:
@@ -364,7 +375,8 @@ def _execution_failed(error: StoredError, **data: Any) -> dict[str, Any]:
 
 def _with_note(history: str | None, attempt: int, error: StoredError) -> str:
     notes = _NOTES.decode(history) if history else []
-    notes.append(RetryNote(attempt, error.stage, error.error_type, error.message, error.timestamp))
+    note = RetryNote(attempt, error.stage, error.error_type, error.message, error.timestamp)
+    notes.append(msgspec.Raw(msgspec.json.encode(note)))
     return msgspec.json.encode(notes[-RETRY_HISTORY_MAX:]).decode()
 
 

@@ -17,7 +17,8 @@ from holdfast.engine.planning import Planning
 from holdfast.engine.prepare import Preparation
 from holdfast.engine.settle import SettlePlan, Succeeded
 from holdfast.playbook import plan
-from holdfast.store.interface import Changes, Inserted, Locked, NewExecution, Store
+from holdfast.store.interface import Changes, Locked, Store
+from holdfast.store.new_executions import Inserted, NewExecution
 
 
 class _Refused(Exception):

@@ -17,20 +17,49 @@ from holdfast.playbook import plan
 from holdfast.playbook.definition import Definition, content_hash
 from holdfast.store.exchange import StoredDefinition, submission, submission_unprepared
 from holdfast.store.foreign import converse, converse_sync
-from holdfast.store.interface import Inserted, NewExecution, Store
+from holdfast.store.interface import Store
+from holdfast.store.new_executions import ExecutionKind, Inserted, NewExecution, groups_of
 
-# On a caller's connection times count from the moment of insertion: its database is asked for the clock.
-AT_INSERTION = 0.0
 # An item's key holds within its batch: stored, it begins so.
 _OF_AN_ITEM = re.compile(r"batch \d+: ")
 
 
-def new_execution(
-    item: Submission, latest: tuple[int, Definition], *, now: float, payload_bytes_max: int
+class Kinds:
+    """The kinds of executions submitted here, each made once; with a `batch_id`, those of its items."""
+
+    def __init__(self, batch_id: int | None = None) -> None:
+        self._batch_id = batch_id
+        self._known: dict[tuple[int, Lane, Mode | None], ExecutionKind] = {}
+
+    def of(self, latest: tuple[int, Definition], lane: Lane, mode: Mode | None) -> ExecutionKind:
+        try:
+            return self._known[latest[0], lane, mode]
+        except (KeyError, TypeError):  # a new one, or what is no lane or mode at all
+            lane, mode = member(Lane, lane, "lane"), None if mode is None else member(Mode, mode, "mode")
+            kind = self._known[latest[0], lane, mode] = self._made(latest, lane, mode)
+            return kind
+
+    def _made(self, latest: tuple[int, Definition], lane: Lane, mode: Mode | None) -> ExecutionKind:
+        definition_id, definition = latest
+        first = plan.first_step(definition)
+        return ExecutionKind(
+            path=definition.path,
+            definition_id=definition_id,
+            lane=lane,
+            mode=Mode(lane.value) if mode is None else mode,
+            batch_id=self._batch_id,
+            step=first.name,
+            group=first.claim_group(definition.path, lane),
+            max_attempts=first.retry.max_attempts,
+            events=started(first.name),
+        )
+
+
+def _new_execution(
+    item: Submission, latest: tuple[int, Definition], kinds: Kinds, payload_bytes_max: int
 ) -> NewExecution:
-    definition_id, definition = latest
-    key, key_hash = item.idempotency_key, None
     workload = encode_payload(item.workload, what="workload", bytes_max=payload_bytes_max)
+    key, key_hash = item.idempotency_key, None
     if key is not None:
         check_name(key, what="idempotency key")
         if _OF_AN_ITEM.match(key):
@@ -39,49 +68,33 @@ def new_execution(
                 guidance="Choose another one.",
             )
         key_hash = payload_hash(workload)
-    lane = member(Lane, item.lane, "lane")
-    mode = Mode(lane.value) if item.mode is None else member(Mode, item.mode, "mode")
-    delay = parse_duration(item.delay_seconds, field="delay")
-    deadline = item.deadline_seconds
+    kind = kinds.of(latest, item.lane, item.mode)
+    delay, deadline = item.delay_seconds, item.deadline_seconds
+    if delay != 0 or type(delay) is not float:  # most have none
+        delay = parse_duration(delay, field="delay")
     if deadline is not None and (deadline := parse_duration(deadline, field="deadline")) <= 0:
         raise InvalidInput("The deadline must be longer than 0 seconds.")
-    first = plan.first_step(definition)
-    return NewExecution(
-        path=definition.path,
-        definition_id=definition_id,
-        lane=lane,
-        mode=mode,
-        workload=workload,
-        workload_hash=key_hash,
-        idempotency_key=key,
-        batch_id=None,
-        deadline_seconds=deadline,
-        deadline_at=None if deadline is None else now + deadline,
-        step=first.name,
-        group=first.claim_group(definition.path, lane),
-        max_attempts=first.retry.max_attempts,
-        available_at=now + delay,
-        events=started(first.name),
-    )
+    return NewExecution(kind, workload, key_hash, key, deadline, delay)
 
 
 def new_executions(
     items: Sequence[Submission],
     latest: Mapping[str, tuple[int, Definition]],
+    kinds: Kinds,
     *,
-    now: float,
     payload_bytes_max: int,
     first_place: int = 0,
 ) -> list[NewExecution]:
     """Of many, the one that cannot be accepted is named by its place, from 1."""
-    new = []
-    for place, item in enumerate(items, first_place + 1):
-        try:
-            new.append(new_execution(item, latest[item.path], now=now, payload_bytes_max=payload_bytes_max))
-        except InvalidInput as error:
-            if len(items) == 1 and not first_place:
-                raise
-            raise type(error)(f"Item {place}: {error}", guidance=error.guidance) from error
+    new: list[NewExecution] = []
+    try:
+        for item in items:
+            new.append(_new_execution(item, latest[item.path], kinds, payload_bytes_max))
+    except InvalidInput as error:
+        if len(items) == 1 and not first_place:
+            raise
+        place = first_place + len(new) + 1
+        raise type(error)(f"Item {place}: {error}", guidance=error.guidance) from error
     return new
 
 
@@ -103,7 +116,7 @@ async def submit_on(connection: Any, new: Sequence[NewExecution], store: Store) 
 
     if not isinstance(store, PostgresStore):
         raise no_database_to_join()
-    own = await store.own_database({item.group for item in new})
+    own = await store.own_database(groups_of(new))
     return submitted(await converse(connection, submission(new, own)))
 
 
@@ -112,9 +125,7 @@ def submit_on_sync(
 ) -> list[Submitted]:
     """In the caller's transaction, without an event loop and without any connection but the caller's."""
     latest = (0, definition)  # its id is looked up on the way
-    new = new_executions(
-        submissions, {definition.path: latest}, now=AT_INSERTION, payload_bytes_max=payload_bytes_max
-    )
+    new = new_executions(submissions, {definition.path: latest}, Kinds(), payload_bytes_max=payload_bytes_max)
     if not new:
         return []
     content = definition.to_json()

@@ -175,6 +175,11 @@ class Definition:
         known = ", ".join(step.name for step in self.steps)
         raise UnknownStep(f"Pipeline {self.path} has no step {name!r}.", guidance=f"Its steps are: {known}.")
 
+    @property
+    def has_gates(self) -> bool:
+        """Whether some step of it waits for the other items of a batch, or for a time after one of them."""
+        return any(step.barrier is not None or step.retry.wave for step in self.steps)
+
     def error_rules(self, step: Step) -> tuple[ErrorRule, ...]:
         """The most specific first: the step's own, then the pipeline's."""
         return step.errors + self.errors

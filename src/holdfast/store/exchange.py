@@ -21,7 +21,7 @@ from holdfast.core.errors import InvalidInput, SchemaTooOld, StoreError, StoreUn
 from holdfast.core.failures import sqlstate_of
 from holdfast.core.model import ClaimGroup
 from holdfast.store import rows
-from holdfast.store.interface import Inserted, NewExecution
+from holdfast.store.new_executions import Inserted, NewExecution, groups_of, has_keys, kinds_of
 from holdfast.store.queries import check_schema_version, load_migrations, load_queries
 
 T = TypeVar("T")
@@ -96,25 +96,52 @@ def insertion(
 ) -> Exchange[list[Inserted]]:
     """Write executions with their first jobs and events, or find them by their idempotency keys."""
     sql = load_queries("postgresql")
-    columns = _columns((*item[:11], groups[item.group], *item[12:]) for item in executions)
-    added = yield sql["insert"], (*columns, now, [bool(item.group.limit) for item in executions])
-    repeated = [item for item, row in zip(executions, added, strict=True) if not row[1]]
+    if not has_keys(executions):
+        # One statement, which can be a transaction by itself.
+        [(ids,)] = yield sql["insert"], _insert_values(executions, groups, now)
+        return [Inserted(id_, True, None) for id_ in ids]
+    [(ids, added)] = yield sql["insert_keyed"], _insert_values(executions, groups, now)
+    created = set(added or ())
+    repeated = [
+        (item.kind.path, item.idempotency_key)
+        for item, id_ in zip(executions, ids, strict=True)
+        if id_ not in created
+    ]
     known = {}
     if repeated:
-        keys = _columns((item.path, item.idempotency_key) for item in repeated)
-        for path, key, id_, hash_ in (yield sql["executions_by_key"], keys):
+        for path, key, id_, hash_ in (yield sql["executions_by_key"], _columns(repeated)):
             known[path, key] = Inserted(id_, False, hash_)
-    if len(known) < len({(item.path, item.idempotency_key) for item in repeated}):
+    if len(known) < len(set(repeated)):
         raise StoreUnavailable(
             "An execution with this idempotency key was pruned a moment ago.",
             guidance="Nothing was written. Submit again.",
         )
     return [
         Inserted(id_, True, item.workload_hash)
-        if created
-        else known[item.path, item.idempotency_key].checked(item)
-        for item, (id_, created) in zip(executions, added, strict=True)
+        if id_ in created
+        else known[item.kind.path, item.idempotency_key].checked(item)
+        for item, id_ in zip(executions, ids, strict=True)
     ]
+
+
+def _insert_values(
+    executions: Sequence[NewExecution], groups: Mapping[ClaimGroup, int], now: float
+) -> Sequence[Any]:
+    """One list per column. What belongs to a kind is sent once for each kind, and a column in which all
+    items have what is usual as an empty list: encoding a value in Python costs more than storing it."""
+    kinds = kinds_of(executions)
+    each_kind, workloads, hashes, keys, deadlines, delays = _columns(executions)
+    numbers = {id(kind): number for number, kind in enumerate(kinds, 1)}
+    return (
+        *_columns(
+            (*kind[:6], groups[kind.group], kind.max_attempts, kind.events, bool(kind.group.limit))
+            for kind in kinds
+        ),
+        [numbers[id(kind)] for kind in each_kind] if len(kinds) > 1 else [],
+        workloads,
+        *(column if any(column) else [] for column in (hashes, keys, deadlines, delays)),
+        now,
+    )
 
 
 def submission(executions: Sequence[NewExecution], own: OwnDatabase) -> Exchange[list[Inserted]]:
@@ -142,11 +169,12 @@ def submission_unprepared(
         yield sql["save_definition"], (definition.path, definition.hash, definition.content, now)
         found = yield sql["definition_by_hash"], (definition.path, definition.hash)
     groups = rows.claim_groups((yield sql["groups"], ()))
-    missing = {item.group for item in executions} - groups.keys()
+    missing = groups_of(executions) - groups.keys()
     if missing:
         yield sql["add_groups"], _columns(sorted(missing))
         groups = rows.claim_groups((yield sql["groups"], ()))
-    known = [item._replace(definition_id=found[0][0]) for item in executions]
+    stored = {id(kind): kind._replace(definition_id=found[0][0]) for kind in kinds_of(executions)}
+    known = [item._replace(kind=stored[id(item.kind)]) for item in executions]
     return (yield from _insertion_with_hint(known, groups, now))
 
 
@@ -161,14 +189,7 @@ def _facts() -> Exchange[tuple[float, str]]:
 def _insertion_with_hint(
     executions: Sequence[NewExecution], groups: Mapping[ClaimGroup, int], now: float
 ) -> Exchange[list[Inserted]]:
-    placed = [
-        item._replace(
-            deadline_at=None if item.deadline_at is None else now + item.deadline_at,
-            available_at=now + item.available_at,
-        )
-        for item in executions
-    ]
-    inserted = yield from insertion(placed, groups, now)
+    inserted = yield from insertion(executions, groups, now)
     if any(item.created for item in inserted):
         yield _NOTIFY  # the server sends it when the caller commits, and not before
     return inserted

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from holdfast.core.errors import IdempotencyConflict
 from holdfast.core.gates import BatchRow, BatchState
 from holdfast.core.limits import Limit
 from holdfast.core.model import (
@@ -35,6 +34,8 @@ from holdfast.core.model import (
     WorkerRow,
 )
 from holdfast.core.pauses import Pause, PauseKind
+from holdfast.store.new_executions import Inserted, NewExecution
+from holdfast.store.stages import HeldStage
 
 
 class NewJob(NamedTuple):
@@ -47,48 +48,6 @@ class NewJob(NamedTuple):
     clear: str | None = None
     held_by: str | None = None
     scheduled_for: float | None = None
-
-
-class NewExecution(NamedTuple):
-    """An execution with its first job; `events` is the packed body of its first events."""
-
-    path: str
-    definition_id: int
-    lane: Lane
-    mode: Mode
-    workload: str
-    workload_hash: str | None
-    idempotency_key: str | None
-    batch_id: int | None
-    deadline_seconds: float | None
-    deadline_at: float | None
-    step: str
-    group: ClaimGroup
-    max_attempts: int
-    available_at: float
-    events: str
-
-
-def first_job(execution_id: int, item: NewExecution) -> NewJob:
-    return NewJob(execution_id, item.step, 1, item.group, item.max_attempts, item.available_at)
-
-
-class Inserted(NamedTuple):
-    """`created` is False where the idempotency key was known; the hash is the stored workload's."""
-
-    execution_id: int
-    created: bool
-    workload_hash: str | None
-
-    def checked(self, wanted: NewExecution) -> Inserted:
-        """Itself, unless the key was given before with another workload."""
-        if self.workload_hash != wanted.workload_hash:
-            raise IdempotencyConflict(
-                f"The idempotency key {wanted.idempotency_key!r} of {wanted.path} belongs to execution"
-                f" {self.execution_id}, which has another workload.",
-                guidance="Submit the same workload again, or choose another key.",
-            )
-        return self
 
 
 class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -396,7 +355,10 @@ class FailureGroup(NamedTuple):
 
 
 class Store(Protocol):
+    """`inserts_at_once` is how many transactions of submits it writes faster together than one by one."""
+
     url: str
+    inserts_at_once: int
 
     async def open(self, *, migrate: bool = True) -> None:
         """Connect, check versions, apply migrations under a lock (or refuse an old schema)."""
@@ -464,6 +426,10 @@ class Store(Protocol):
     ) -> None:
         """Lock these jobs and their executions, then the gated batches they are in, plan, write; unknown ids
         are left out of the plan, and with `skip_locked` so are rows that somebody else has locked."""
+
+    async def complete_held(self, stages: Sequence[HeldStage], now: float) -> bool:
+        """Complete these attempts where the leases of all of them are held; False, and nothing is written,
+        where one is not."""
 
     async def amend_executions(
         self,

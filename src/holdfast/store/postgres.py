@@ -16,15 +16,22 @@ import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import asyncpg
-from asyncpg.pool import PoolConnectionProxy
 
 from holdfast.core.errors import StoreUnavailable, StoreUnusable, StoreUrlInvalid
 from holdfast.core.masking import mask_secrets
-from holdfast.core.model import ClaimGroup, Event, ExecutionRow, JobRow, LeaseRef, WorkerRow
+from holdfast.core.model import (
+    ClaimGroup,
+    Event,
+    ExecutionRow,
+    ExecutionStatus,
+    JobRow,
+    LeaseRef,
+    WorkerRow,
+)
 from holdfast.store import rows
 from holdfast.store.controlling import Controlling
 from holdfast.store.exchange import CHANNEL, LOCK_DEFINITIONS, OwnDatabase, hold, insertion
@@ -36,35 +43,34 @@ from holdfast.store.interface import (
     DefinitionRow,
     ExecutionFilter,
     ExecutionsPlan,
-    Inserted,
     JobFilter,
     JobsPlan,
     Locked,
-    NewExecution,
     Output,
     StoreTransaction,
 )
+from holdfast.store.new_executions import Inserted, NewExecution, groups_of, has_keys
 from holdfast.store.postgres_batches import PostgresBatches
 from holdfast.store.postgres_claim import Offer, PostgresClaim
+from holdfast.store.postgres_clock import ServerClock
+from holdfast.store.postgres_connections import Connection, Connections
+from holdfast.store.postgres_stages import PostgresStages
 from holdfast.store.postgres_transaction import TRANSACTION_SECONDS_MAX, PostgresTransaction
 from holdfast.store.queries import check_schema_version, listing, load_migrations, load_queries
 from holdfast.store.waking import WorkSignal
 from holdfast.store.watching import Watching
 
 T = TypeVar("T")
-Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
 
 POSTGRES_VERSION_MIN = 140_000
 POOL_SIZE_MAX = 8
 CONNECT_TIMEOUT_SECONDS = 10.0
-CLOCK_SYNC_SECONDS = 5.0
 NOTIFY_INTERVAL_SECONDS = 0.01
 NOTIFY_FLUSH_SECONDS = 1.0
 LISTEN_RETRY_SECONDS = 1.0
 JOBS_MAX = 1_000_000
 DEADLOCK_TRIES = 5
 COMMAND_TIMEOUT_SECONDS = 60.0
-RESET_TIMEOUT_SECONDS = 5.0
 
 # A process that vanishes in the middle of a transaction must not keep its rows locked for hours.
 _SESSION = {
@@ -106,26 +112,28 @@ _REFUSED = (
 _QUERY_PASSWORD = re.compile(r"(?i)([?&](?:ssl)?password=)[^&]*")
 # The fault of a value or a row, which will be the same next time, and not of the server.
 _ABOUT_THE_DATA = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
+# A hint need not survive a crash: its commit waits for no disk, and keeps no other commit waiting for it.
+_NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"
 _TRY_AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
 
-class PostgresStore(PostgresClaim, PostgresBatches, Controlling, Watching):
+class PostgresStore(PostgresClaim, PostgresStages, PostgresBatches, Controlling, Watching):
     transaction_seconds_max = TRANSACTION_SECONDS_MAX
+    inserts_at_once = 2
 
     def __init__(self, url: str, *, clock: Callable[[], float] | None = None) -> None:
         self.url = url
         self._shown_url = _QUERY_PASSWORD.sub(r"\1***", mask_secrets(url))
         _check_url(url, self._shown_url)
         self._clock = clock
-        self._clock_offset = 0.0
-        self._clock_synced_at = float("-inf")
+        self._server_clock = ServerClock(self._lead_of_server_clock)
         self._sql = load_queries("postgresql")
         self._groups: dict[ClaimGroup, int] = {}
         self._limited_offers: set[Offer] = set()
         self._identity: str | None = None
         self._signal = WorkSignal()
         self._process = secrets.token_hex(8)
-        self._pool: asyncpg.Pool | None = None
+        self._connections: Connections | None = None
         self._transactions: asyncpg.Pool | None = None
         self._opening_transactions = asyncio.Lock()
         self._listener: asyncio.Task[None] | None = None
@@ -137,7 +145,7 @@ class PostgresStore(PostgresClaim, PostgresBatches, Controlling, Watching):
 
     async def open(self, *, migrate: bool = True) -> None:
         with self.explained():
-            self._pool = await self._new_pool(min_size=1, reset=_keep_session)
+            self._connections = Connections(await self._new_pool(min_size=1, reset=_keep_session))
         try:
             await self._prepare(migrate)
         except BaseException:
@@ -196,7 +204,7 @@ class PostgresStore(PostgresClaim, PostgresBatches, Controlling, Watching):
         return found
 
     async def close(self) -> None:
-        if self._notifier is not None and self._pool is not None:
+        if self._notifier is not None and self._connections is not None:
             # A process that submits and ends at once must not take its hint with it.
             await asyncio.wait([self._notifier], timeout=NOTIFY_FLUSH_SECONDS)
         for task in (self._listener, self._notifier):
@@ -204,26 +212,23 @@ class PostgresStore(PostgresClaim, PostgresBatches, Controlling, Watching):
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
         self._listener = self._notifier = None
-        for pool in (self._pool, self._transactions):
-            if pool is not None:
-                pool.terminate()  # nothing is under way: every verb has answered its caller
-        self._pool = self._transactions = None
+        await self._server_clock.close()
+        if self._connections is not None:
+            self._connections.close()
+        if self._transactions is not None:
+            self._transactions.terminate()
+        self._connections = self._transactions = None
 
     # the clock
 
     async def now(self) -> float:
-        """PostgreSQL's clock. Between synchronisations it is followed by this machine's monotonic one,
-        which no change of the local wall clock can move."""
-        if self._clock is not None:
-            return self._clock()
-        if time.monotonic() - self._clock_synced_at > CLOCK_SYNC_SECONDS:
-            async with self._acquire() as db:  # the wait for a connection says nothing about the clock
-                before = time.monotonic()
-                server: float = await db.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
-                after = time.monotonic()
-            self._clock_offset = server - (before + after) / 2
-            self._clock_synced_at = after
-        return self._clock_offset + time.monotonic()
+        return await self._server_clock.now() if self._clock is None else self._clock()
+
+    async def _lead_of_server_clock(self) -> float:
+        async with self._acquire() as db:  # the wait for a connection says nothing about the clock
+            before = time.monotonic()
+            server: float = await db.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
+            return server - (before + time.monotonic()) / 2
 
     # waking
 
@@ -245,10 +250,10 @@ class PostgresStore(PostgresClaim, PostgresBatches, Controlling, Watching):
             self._notify_wanted = False
             self._notified_at = time.monotonic()
             with contextlib.suppress(StoreUnavailable):
-                await self._fetch("SELECT pg_notify($1, $2)", CHANNEL, self._process)
+                await self._fetch(_NOTIFY, CHANNEL, self._process)
 
     async def wait_for_work(self, ticket: int, seconds: float) -> None:
-        if self._listener is None and self._pool is not None:
+        if self._listener is None and self._connections is not None:
             self._listener = asyncio.create_task(self._listen())
         await self._signal.wait(ticket, seconds)
 
@@ -304,12 +309,16 @@ class PostgresStore(PostgresClaim, PostgresBatches, Controlling, Watching):
     # writing
 
     async def insert(self, executions: Sequence[NewExecution], now: float) -> list[Inserted]:
-        return await self._transact(lambda db: self.insert_in(db, executions, now))
+        is_ready = groups_of(executions) <= self._groups.keys()
+        return await self._transact(
+            lambda db: self.insert_in(db, executions, now),
+            one_statement=is_ready and not has_keys(executions),
+        )
 
     async def insert_in(
         self, db: Connection, executions: Sequence[NewExecution], now: float, *, apart: bool = False
     ) -> list[Inserted]:
-        groups = await self._group_ids(db, {item.group for item in executions}, apart=apart)
+        groups = await self._group_ids(db, groups_of(executions), apart=apart)
         return await hold(insertion(executions, groups, now), lambda sql, values: db.fetch(sql, *values))
 
     async def own_database(self, wanted: set[ClaimGroup]) -> OwnDatabase:
@@ -438,7 +447,10 @@ class PostgresStore(PostgresClaim, PostgresBatches, Controlling, Watching):
         return rows.execution_row(found[0]) if found else None
 
     async def executions(self, query: ExecutionFilter) -> list[ExecutionRow]:
-        found = await self._list("executions", query.conditions(), query.limit)
+        conditions = query.conditions()
+        if query.status is ExecutionStatus.FAILED:
+            conditions.append(("e.failed = {}", True))  # they have an index
+        found = await self._list("executions", conditions, query.limit)
         return [rows.execution_row(row) for row in found]
 
     async def jobs(self, query: JobFilter) -> list[JobRow]:
@@ -469,12 +481,18 @@ class PostgresStore(PostgresClaim, PostgresBatches, Controlling, Watching):
         await db.execute(self._sql["add_groups"], *_columns(sorted(new), width=8))
         return rows.claim_groups(await db.fetch(self._sql["groups"]))
 
-    async def _transact(self, action: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _transact(
+        self, action: Callable[[Connection], Awaitable[T]], *, one_statement: bool = False
+    ) -> T:
+        """What is `one_statement` is a transaction by itself: no round trips to begin and end it."""
         tries = 0
         while True:
             try:
-                async with self._acquire() as db, db.transaction():
-                    return await action(db)
+                async with self._acquire() as db:
+                    if one_statement:
+                        return await action(db)
+                    async with db.transaction():
+                        return await action(db)
             except _TRY_AGAIN as error:
                 tries += 1
                 if tries == DEADLOCK_TRIES:
@@ -503,19 +521,11 @@ class PostgresStore(PostgresClaim, PostgresBatches, Controlling, Watching):
 
     @contextlib.asynccontextmanager
     async def _acquire(self) -> AsyncIterator[Connection]:
-        if self._pool is None:
+        if self._connections is None:
             raise StoreUnavailable(f"The store {self._shown_url} is closed.", guidance="Open it first.")
         with self.explained():
-            async with self._pool.acquire() as db:
-                try:
-                    yield db
-                except (asyncio.CancelledError, TimeoutError):
-                    # Cut off between two messages, a session would keep its locks until its next use.
-                    try:
-                        await db.reset(timeout=RESET_TIMEOUT_SECONDS)
-                    except BaseException:
-                        db.terminate()
-                    raise
+            async with self._connections.one() as db:
+                yield db
 
     @contextlib.contextmanager
     def explained(self) -> Any:

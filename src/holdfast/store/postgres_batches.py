@@ -11,15 +11,8 @@ from typing import Any, TypeAlias, TypeVar
 
 from holdfast.core.gates import BatchState
 from holdfast.store import rows
-from holdfast.store.interface import (
-    AddingPlan,
-    BatchesLoader,
-    BatchPlan,
-    Inserted,
-    LiveJobs,
-    NewBatch,
-    NewExecution,
-)
+from holdfast.store.interface import AddingPlan, BatchesLoader, BatchPlan, LiveJobs, NewBatch
+from holdfast.store.new_executions import Inserted, NewExecution
 
 T = TypeVar("T")
 Connection: TypeAlias = Any

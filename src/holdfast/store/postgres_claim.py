@@ -8,7 +8,6 @@ the other way is needed is remembered, and each use of it sees whether it still 
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -131,7 +130,6 @@ def _leasing(request: ClaimRequest, leased_at: float) -> dict[str, Any]:
         "token": request.token,
         "lease_until": leased_at + request.lease_seconds,
         "worker": request.worker_id,
-        "worker_json": json.dumps(request.worker_id),
     }
 
 

@@ -17,7 +17,8 @@ import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
 from holdfast.core.errors import TransactionLost
-from holdfast.store.interface import BatchesLoader, Inserted, JobsPlan, NewExecution
+from holdfast.store.interface import BatchesLoader, JobsPlan
+from holdfast.store.new_executions import Inserted, NewExecution
 from holdfast.store.statements import open_for_too_long, refuse_transaction_control
 
 log = logging.getLogger("holdfast.store")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -34,7 +34,9 @@ _JOB_COLUMNS = len(msgspec.structs.fields(JobState))
 _RETRY_NOTES = msgspec.json.Decoder(tuple[RetryNote, ...])
 _STORED_ERROR = msgspec.json.Decoder(StoredError)
 _GATES = msgspec.json.Decoder(Gates)
-_EVENT_ID = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})")
+# The row and the place in it, and the times of attempts that had only begun and were told behind it.
+BEGUN_MAX = 100
+_EVENT_ID = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})((?:~[0-9.e+-]{1,32}){0,100})")
 _EVENT_BODY = msgspec.json.Decoder(list[dict[str, Any]])
 
 
@@ -224,27 +226,64 @@ def worker_row(row: Row) -> WorkerRow:
     )
 
 
-def events_after(rows: Iterable[Row], after: tuple[int, int], limit: int) -> list[Event]:
-    """Unpack event rows. An event's id is its row and its place in it: `17.2`."""
-    events = []
+class EventPlace(NamedTuple):
+    """Where reading goes on: behind this event of this row, and behind the beginnings of attempts that were
+    told since, which their rows will tell once more when they have ended."""
+
+    row: int = 0
+    place: int = -1
+    begun: tuple[float, ...] = ()
+
+    @property
+    def id(self) -> str:
+        return f"{self.row}.{self.place}" + "".join(f"~{at!r}" for at in self.begun)
+
+
+def events_after(rows: Iterable[Row], after: EventPlace, limit: int) -> list[Event]:
+    """Unpack event rows. An event's id is its row and its place in it: `17.2`. An attempt that has only begun
+    is in no row; it comes last, after all that is, and its id says so: `17.2~1700000000.25`."""
+    events: list[Event] = []
+    here = after
+    begun = after.begun
     for row_id, execution_id, at, body in rows:
         for place, fields in enumerate(_EVENT_BODY.decode(body)):
-            if (row_id, place) <= after:
+            if len(events) == limit:
+                return events
+            happened_at = fields.pop("at", at)
+            is_told = fields["type"] == EventType.ACTION_STARTED and happened_at in after.begun
+            if row_id is None:
+                if is_told:
+                    continue
+                begun = (*begun[1 - BEGUN_MAX :], happened_at)
+                here = here._replace(begun=begun)
+            elif is_told or (row_id, place) <= (after.row, after.place):
                 continue
+            else:
+                here = EventPlace(row_id, place)
             events.append(
                 Event(
-                    id=f"{row_id}.{place}",
+                    id=here.id,
                     execution_id=execution_id,
-                    at=at,
+                    at=happened_at,
                     type=EventType(fields.pop("type")),
                     step=fields.pop("step", None),
                     data=fields,
                 )
             )
-    return events[:limit]
+    return events
 
 
-def parse_event_id(event_id: str | None) -> tuple[int, int]:
+def parse_event_id(event_id: str | None) -> EventPlace:
     """Where reading goes on; an id that nobody gave out means the beginning."""
     known = _EVENT_ID.fullmatch(event_id or "")
-    return (int(known[1]), int(known[2])) if known else (0, -1)
+    if known is None:
+        return EventPlace()
+    begun = [_float_or_none(text) for text in known[3].split("~")[1:]]
+    return EventPlace(int(known[1]), int(known[2]), tuple(at for at in begun if at is not None))
+
+
+def _float_or_none(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

@@ -23,7 +23,7 @@ import apsw
 
 from holdfast.core.errors import PermanentError, StoreUnavailable, StoreUnusable, StoreUrlInvalid
 from holdfast.core.model import ClaimGroup, Event, ExecutionRow, JobRow, LeaseRef, WorkerRow
-from holdfast.store import rows, sqlite_guard
+from holdfast.store import rows, sqlite_guard, sqlite_insert
 from holdfast.store.choosing import waited_since
 from holdfast.store.controlling import Controlling
 from holdfast.store.interface import (
@@ -34,26 +34,25 @@ from holdfast.store.interface import (
     DefinitionRow,
     ExecutionFilter,
     ExecutionsPlan,
-    Inserted,
     JobFilter,
     JobsPlan,
     Locked,
-    NewExecution,
     Output,
     StoreTransaction,
-    first_job,
 )
+from holdfast.store.new_executions import Inserted, NewExecution, groups_of
 from holdfast.store.queries import check_schema_version, listing, load_migrations, load_queries
 from holdfast.store.sqlite_batches import SqliteBatches
 from holdfast.store.sqlite_claim import SqliteClaim
 from holdfast.store.sqlite_errors import in_our_words
+from holdfast.store.sqlite_stages import SqliteStages
 from holdfast.store.sqlite_transaction import (
     TRANSACTION_SECONDS_MAX,
     SqliteTransaction,
     TransactionLine,
     open_here,
 )
-from holdfast.store.waking import WorkSignal
+from holdfast.store.waking import LogWatch, WorkSignal
 from holdfast.store.watching import Watching
 
 T = TypeVar("T")
@@ -61,7 +60,7 @@ T = TypeVar("T")
 # Before this version a WAL reset could corrupt the database.
 SQLITE_VERSION_MIN = "3.51.3"
 BUSY_TIMEOUT_MS = 10_000
-FOREIGN_COMMIT_POLL_SECONDS = 0.02
+FOREIGN_COMMIT_POLL_SECONDS = 0.005
 WAL_PAGES_BEFORE_CHECKPOINT = 4_000
 JOBS_MAX = 1_000_000
 
@@ -89,10 +88,11 @@ _write_locks: dict[Path, threading.Lock] = {}
 _write_locks_guard = threading.Lock()
 
 
-class SqliteStore(SqliteClaim, SqliteBatches, Controlling, Watching):
+class SqliteStore(SqliteClaim, SqliteStages, SqliteBatches, Controlling, Watching):
     """Not `durable`, it is faster, and a power failure may cost the database: for what is thrown away."""
 
     transaction_seconds_max = TRANSACTION_SECONDS_MAX
+    inserts_at_once = 1  # there is one writer
 
     def __init__(self, url: str, *, clock: Callable[[], float] | None = None, durable: bool = True) -> None:
         self.url = url
@@ -106,6 +106,8 @@ class SqliteStore(SqliteClaim, SqliteBatches, Controlling, Watching):
         self._sql = load_queries("sqlite")
         self._groups: dict[ClaimGroup, int] = {}
         self._signal = WorkSignal()
+        real = self._file.resolve()  # SQLite keeps the log beside the file that a link leads to
+        self._log_watch = LogWatch(real.with_name(f"{real.name}-wal"))
         self._writer_thread: ThreadPoolExecutor
         self._reader_thread: ThreadPoolExecutor
         self._writer: apsw.Connection
@@ -158,6 +160,9 @@ class SqliteStore(SqliteClaim, SqliteBatches, Controlling, Watching):
     def _connect(self, flags: int) -> apsw.Connection:
         connection = apsw.Connection(str(self._file), flags=flags)
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        # One plan whatever is bound. Otherwise a statement is prepared anew whenever the time in it has
+        # moved, and that takes several times as long as to run it.
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         return connection
 
     def _refuse_after_fork(self) -> None:
@@ -218,6 +223,7 @@ class SqliteStore(SqliteClaim, SqliteBatches, Controlling, Watching):
 
     def announce_work(self) -> None:
         self._signal.move()
+        self._log_watch.touch()
 
     def announce_end(self) -> None:
         self._signal.move()
@@ -227,6 +233,8 @@ class SqliteStore(SqliteClaim, SqliteBatches, Controlling, Watching):
         while (remaining := deadline - time.monotonic()) > 0:
             if await self._signal.wait(ticket, min(remaining, FOREIGN_COMMIT_POLL_SECONDS)):
                 return
+            if not self._log_watch.has_moved():
+                continue
             # Asked of the writing connection, it moves for the commits of other processes only.
             version = await self._on_writer(self._read_data_version)
             if version != self._data_version:
@@ -270,34 +278,8 @@ class SqliteStore(SqliteClaim, SqliteBatches, Controlling, Watching):
     def insert_in(
         self, db: apsw.Connection, executions: Sequence[NewExecution], now: float
     ) -> list[Inserted]:
-        groups = self._group_ids(db, {execution.group for execution in executions})
-        next_id: int = db.execute(self._sql["last_execution_id"]).get
-        answers: list[Inserted] = []
-        new: list[tuple[int, NewExecution]] = []
-        given: dict[tuple[str, str], Inserted] = {}
-        for item in executions:
-            key = (item.path, item.idempotency_key) if item.idempotency_key is not None else None
-            if key is not None:
-                known = given.get(key) or self._by_key(db, key)
-                if known:
-                    answers.append(known.checked(item))
-                    continue
-            next_id += 1
-            new.append((next_id, item))
-            answers.append(Inserted(next_id, True, item.workload_hash))
-            if key is not None:
-                given[key] = Inserted(next_id, False, item.workload_hash)
-        db.executemany(self._sql["insert_execution"], ((id_, *item[:10], now) for id_, item in new))
-        db.executemany(
-            self._sql["insert_job"],
-            ((*rows.new_job_columns(first_job(id_, item), groups), now) for id_, item in new),
-        )
-        db.executemany(self._sql["insert_event"], ((id_, item.events, now) for id_, item in new))
-        return answers
-
-    def _by_key(self, db: apsw.Connection, key: tuple[str, str]) -> Inserted | None:
-        found = db.execute(self._sql["execution_by_key"], key).fetchone()
-        return Inserted(found[0], False, found[1]) if found else None
+        groups = self._group_ids(db, groups_of(executions))
+        return sqlite_insert.insert(db, self._sql, executions, groups, now)
 
     async def heartbeat(self, beats: Sequence[Beat], now: float, lease_until: float) -> set[LeaseRef]:
         asked_at = time.monotonic()

@@ -70,10 +70,8 @@ class SqliteClaim:
             "lease_until": now + waited_since(asked_at) + request.lease_seconds,
             "alone": request.alone,
             "worker": request.worker_id,
-            "worker_json": json.dumps(request.worker_id),
         }
         db.execute(self._sql["lease"], bound)
-        db.execute(self._sql["log_leases"], bound)
         return rows.claimed(db.execute(self._sql["claimed"], bound))
 
     def _ready_groups(

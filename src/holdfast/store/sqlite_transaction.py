@@ -21,7 +21,8 @@ from typing import Any, Protocol, TypeVar
 import apsw
 
 from holdfast.core.errors import InvalidInput, PermanentError, StoreUnavailable, TransactionLost
-from holdfast.store.interface import BatchesLoader, Inserted, JobsPlan, NewExecution
+from holdfast.store.interface import BatchesLoader, JobsPlan
+from holdfast.store.new_executions import Inserted, NewExecution
 from holdfast.store.statements import open_for_too_long, transaction_control
 
 T = TypeVar("T")

@@ -58,6 +58,22 @@ def is_async(function: Function) -> bool:
 
 
 class Attempt:
+    __slots__ = (
+        "_begun",
+        "_cleared",
+        "_context",
+        "_error",
+        "_executor",
+        "_handlers",
+        "_has_cleared_in_transaction",
+        "_job",
+        "_limit",
+        "_payload_bytes_max",
+        "_processes",
+        "_started",
+        "thread",
+    )
+
     def __init__(
         self,
         job: Leased,
@@ -76,9 +92,30 @@ class Attempt:
         self._payload_bytes_max = payload_bytes_max
         self._processes = processes
         self._limit: asyncio.Timeout | None = None
+        self._begun: _Begun | None = None
+        self._error: BaseException | None = None
+        self._started = 0.0
         self._cleared = not job.clear
         self._has_cleared_in_transaction = False
         self.thread: asyncio.Future[Any] | None = None
+
+    def run_at_once(self) -> Outcome | None:
+        """The outcome of a handler that ends without waiting for anything, at the price of a call: no task,
+        no timer. None where it waits, or opened a transaction; `run` goes on from there."""
+        handler = self._handlers[self._job.handler]
+        if not (handler.is_async and self._cleared) or self._isolation_of(handler) is not None:
+            return None
+        self._started = time.perf_counter()
+        try:
+            self._begun = _Begun(handler.function(self._context))
+            if not self._begun.run_until_it_waits() or self._context.attempt_transaction is not None:
+                return None
+        except BaseException as error:
+            if self._context.attempt_transaction is None:
+                return self._failed(error)
+            self._error = error
+            return None
+        return self._completed(self._begun.result)
 
     async def run(self) -> Outcome | None:
         """The outcome to report; None where nothing is left to report: the attempt was settled in its
@@ -120,38 +157,44 @@ class Attempt:
         return outcome
 
     async def _run(self) -> Outcome:
-        job = self._job
-        begun = _Begun(self._work())
-        started = time.perf_counter()
+        if self._error is not None:
+            return self._failed(self._error)
+        begun = self._begun
+        if begun is None:
+            begun, self._started = _Begun(self._work()), time.perf_counter()
         try:
             # A short job ends here without a timer, whose price it would feel: until a handler waits
             # for something, no timer could interrupt it anyway.
-            if not begun.run_until_it_waits():
-                remaining = job.timeout_seconds - (time.perf_counter() - started)
-                if self._isolation_of(self._handlers[job.handler]) is not None:
+            if not (begun.has_ended or (not begun.waits and begun.run_until_it_waits())):
+                remaining = self._job.timeout_seconds - (time.perf_counter() - self._started)
+                if self._isolation_of(self._handlers[self._job.handler]) is not None:
                     remaining += START_SECONDS_MAX  # until its process has begun: see _begin_timeout
                 async with asyncio.timeout(remaining) as self._limit:
                     await begun
-        except TimeoutError as error:
-            expired = self._limit is not None and self._limit.expired()
-            failure = timed_out(job) if expired else failure_of(error, self._job)
-            return Failed(failure, self._cleared)
-        except _FailedInProcess as error:
+        except BaseException as error:
+            return self._failed(error)
+        return self._completed(begun.result)
+
+    def _failed(self, error: BaseException) -> Failed:
+        """How an attempt ended whose handler raised this; raised again where it is not the handler's affair.
+        Some libraries' errors are no Exception: a panic in native code."""
+        if isinstance(error, _FailedInProcess):
             return msgspec.structs.replace(error.outcome, cleared=self._cleared)
-        except asyncio.CancelledError as error:
-            if asyncio.current_task().cancelling():  # type: ignore[union-attr]
-                raise  # meant for this worker, not the handler's own affair
-            return Failed(failure_of(error, self._job), self._cleared)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # some libraries' errors are no Exception: a panic in native code
-            return Failed(failure_of(error, self._job), self._cleared)
-        if begun.result is None:
+        if isinstance(error, TimeoutError) and self._limit is not None and self._limit.expired():
+            return Failed(timed_out(self._job), self._cleared)
+        if isinstance(error, asyncio.CancelledError) and asyncio.current_task().cancelling():  # type: ignore[union-attr]
+            raise error  # meant for this worker
+        if isinstance(error, KeyboardInterrupt):
+            raise error
+        return Failed(failure_of(error, self._job), self._cleared)
+
+    def _completed(self, result: Any) -> Outcome:
+        if result is None:
             return Completed()
-        if isinstance(begun.result, _Encoded):
-            return Completed(begun.result.text)
+        if isinstance(result, _Encoded):
+            return Completed(result.text)
         try:
-            text = encode_payload(begun.result, what="output", bytes_max=self._payload_bytes_max)
+            text = encode_payload(result, what="output", bytes_max=self._payload_bytes_max)
         except (PayloadInvalid, PayloadTooLarge) as error:
             return Failed(unstorable_output(error), self._cleared)
         return Completed(text)
@@ -258,11 +301,13 @@ def _in_thread(function: Function, context: Context) -> Any:
 class _Begun:
     """A coroutine that is run up to its first wait at once, and awaited from there if it has one."""
 
-    __slots__ = ("_coroutine", "_waits_for", "result")
+    __slots__ = ("_coroutine", "_waits_for", "has_ended", "result", "waits")
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         self._coroutine = coroutine
         self._waits_for: Any = None
+        self.waits = False
+        self.has_ended = False
         self.result: Any = None
 
     def run_until_it_waits(self) -> bool:
@@ -271,7 +316,9 @@ class _Begun:
             self._waits_for = self._coroutine.send(None)
         except StopIteration as end:
             self.result = end.value
+            self.has_ended = True
             return True
+        self.waits = True
         return False
 
     def __await__(self) -> Generator[Any, Any, None]:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from holdfast.core.errors import HoldfastError
@@ -60,8 +60,10 @@ class Heartbeats:
         # With a store that does not answer it ends later, by itself: nothing depends on it any more.
         await asyncio.to_thread(self._thread.join, STOP_SECONDS_MAX)
 
-    def hold(self, lease: LeaseRef) -> None:
-        self._held[lease] = _Held(time.monotonic())
+    def hold(self, leases: Iterable[LeaseRef]) -> None:
+        now = time.monotonic()
+        for lease in leases:
+            self._held[lease] = _Held(now)
 
     def may_be_lost(self, lease: LeaseRef) -> bool:
         """Whether nobody has confirmed the lease for as long as it lasts: this process was frozen, or the

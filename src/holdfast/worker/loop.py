@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from holdfast.core.errors import HoldfastError, InvalidInput
-from holdfast.core.model import Lane, Leased, LeaseRef, LeaseResult, Report
+from holdfast.core.model import Lane, LeaseRef, LeaseResult, Report
 from holdfast.core.payload import PAYLOAD_BYTES_MAX_DEFAULT
 from holdfast.worker import isolation
 from holdfast.worker.announcing import worker_record
@@ -30,7 +30,7 @@ from holdfast.worker.attempt import Attempt, Handler
 from holdfast.worker.connection import Connection
 from holdfast.worker.context import Context
 from holdfast.worker.heartbeats import Heartbeats
-from holdfast.worker.prefetched import Prefetched, Room, Slots, room_for
+from holdfast.worker.prefetched import Prefetched, Room, Slots, Waiting, room_for
 from holdfast.worker.processes import Processes
 from holdfast.worker.transaction import Transactions
 
@@ -57,7 +57,7 @@ ALONE_WAIT_SECONDS_MIN = 5.0
 ALONE_WAIT_SECONDS_MAX = 60.0
 CUT_OFF_SECONDS = 2.0
 LAST_WORDS_SECONDS = 5.0
-YIELD_SECONDS = 0.001
+REST_SECONDS = 0.005
 
 
 class _Running(NamedTuple):
@@ -116,6 +116,7 @@ class Worker:
         self._running_bulk = 0
         self._abandoned: set[LeaseRef] = set()
         self._mean_seconds: float | None = None
+        self._rested_at = 0.0  # when the event loop was last free for others
         self._stopping = asyncio.Event()
         self._work_arrived = asyncio.Event()
         self._room_made = asyncio.Event()
@@ -264,6 +265,8 @@ class Worker:
             ticket = self._connection.work_ticket()
             try:
                 result = await self._lease_into(room)
+                if 0 < len(result.jobs) < (room.bulk or room.jobs):
+                    await asyncio.sleep(0)  # all there was: it begins before anything more is asked for
                 isolated = result.alone_ready and await self._take_one_isolated()
                 if result.alone_ready and time.monotonic() >= self._alone_not_before:
                     await self._run_one_alone()
@@ -326,8 +329,7 @@ class Worker:
                 if len(jobs) < len(result.jobs):
                     late = [job for job in result.jobs if job.lease_until <= now]
                     await self._give_back([LeaseRef(job.queue_id, job.fence) for job in late])
-                for job in jobs:
-                    self._heartbeats.hold(LeaseRef(job.queue_id, job.fence))
+                self._heartbeats.hold([LeaseRef(job.queue_id, job.fence) for job in jobs])
                 if alone:
                     return LeaseResult(jobs)
                 for job in jobs:
@@ -434,62 +436,81 @@ class Worker:
         task = asyncio.current_task()
         assert task is not None
         while not self._is_over:
-            while (job := self._next_job()) is None:
+            while (waiting := self._next_job()) is None:
                 self._work_arrived.clear()
                 await self._work_arrived.wait()
-            lease = LeaseRef(job.queue_id, job.fence)
-            if self._heartbeats.may_be_lost(lease):
-                await self._give_back([lease])  # another worker may have done it meanwhile
+            if self._heartbeats.may_be_lost(waiting.lease):
+                await self._give_back([waiting.lease])  # another worker may have done it meanwhile
                 self._room_made.set()
                 continue
-            if await self._run_job(job, lease, task) > YIELD_SECONDS:
-                await asyncio.sleep(0)  # a handler that blocks must not keep reports and stops waiting
+            started = time.perf_counter()
+            context = Context(waiting.job, self._progress_of(waiting.lease), self._transactions)
+            attempt = Attempt(
+                waiting.job,
+                context,
+                self._handlers,
+                self._executor,
+                payload_bytes_max=self._payload_bytes_max,
+                processes=self._processes,
+            )
+            try:
+                outcome = attempt.run_at_once()
+            except asyncio.CancelledError as error:
+                outcome = attempt.failed_by(error)
+                self._keep(task)
+            if outcome is None:
+                await self._run_waiting(waiting, attempt, _Running(task, context, started))
+            else:
+                self._outcomes.append(Report(waiting.lease.queue_id, waiting.lease.fence, outcome))
+                self._outcome_arrived.set()
+                self._learn(started)
+                if time.perf_counter() - self._rested_at > REST_SECONDS:
+                    # Handlers that never wait must not keep reports, leases and stops waiting.
+                    await asyncio.sleep(0)
+                    self._rested_at = time.perf_counter()
             self._room_made.set()
 
-    def _next_job(self) -> Leased | None:
+    def _next_job(self) -> Waiting | None:
         return self._prefetched.take(bulk=self._running_bulk < self._slots().for_bulk)
 
-    async def _run_job(self, job: Leased, lease: LeaseRef, task: asyncio.Task[None]) -> float:
-        """Run one attempt to its outcome; how many seconds it took."""
-        context = Context(
-            job, lambda fraction: self._heartbeats.tell_progress(lease, fraction), self._transactions
-        )
-        started = time.perf_counter()
-        self._running[lease] = _Running(task, context, started)
-        is_bulk = job.lane is Lane.BULK
+    def _progress_of(self, lease: LeaseRef) -> Callable[[float], None]:
+        return lambda fraction: self._heartbeats.tell_progress(lease, fraction)
+
+    def _learn(self, started: float) -> None:
+        took, mean = time.perf_counter() - started, self._mean_seconds
+        self._mean_seconds = took if mean is None else mean + 0.1 * (took - mean)
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        """However the handler took a cancellation, or caused one, the slot goes on."""
+        while task.cancelling() and not self._is_over:
+            task.uncancel()
+
+    async def _run_waiting(self, waiting: Waiting, attempt: Attempt, running: _Running) -> None:
+        """Run an attempt to its outcome that could not be had at once."""
+        lease, is_bulk = waiting.lease, waiting.job.lane is Lane.BULK
+        running.context.stopping = self._stopping.is_set()
+        self._running[lease] = running
         self._running_bulk += is_bulk
-        attempt = Attempt(
-            job,
-            context,
-            self._handlers,
-            self._executor,
-            payload_bytes_max=self._payload_bytes_max,
-            processes=self._processes,
-        )
         try:
             outcome = await attempt.run()
             if outcome is None:
                 self._heartbeats.drop(lease)
             elif lease not in self._abandoned:
-                self._outcomes.append(Report(job.queue_id, job.fence, outcome))
+                self._outcomes.append(Report(lease.queue_id, lease.fence, outcome))
                 self._outcome_arrived.set()
         except asyncio.CancelledError as error:
             if self._is_over:
                 raise
             if lease not in self._abandoned:
                 # The handler cancelled the task that it runs in: its own affair, as any other error is.
-                self._outcomes.append(Report(job.queue_id, job.fence, attempt.failed_by(error)))
+                self._outcomes.append(Report(lease.queue_id, lease.fence, attempt.failed_by(error)))
                 self._outcome_arrived.set()
         finally:
             del self._running[lease]
             self._running_bulk -= is_bulk
             self._abandoned.discard(lease)
-            # However the handler took a cancellation, or caused one, the slot goes on.
-            while task.cancelling() and not self._is_over:
-                task.uncancel()
-        took = time.perf_counter() - started
-        mean = self._mean_seconds
-        self._mean_seconds = took if mean is None else mean + 0.1 * (took - mean)
+            self._keep(running.task)
+        self._learn(running.started)
         if attempt.thread is not None and not attempt.thread.done():
             # A thread cannot be killed: its slot stays taken until it has ended.
             self._slots_stuck += 1
@@ -497,7 +518,6 @@ class Worker:
             self._work_arrived.set()  # the last slot that can be used serves both lanes
             await asyncio.wait([attempt.thread])
             self._slots_stuck -= 1
-        return took
 
     def _abandon(self, lease: LeaseRef) -> None:
         """The lease was lost, or its execution cancelled: nobody waits for this attempt any more."""

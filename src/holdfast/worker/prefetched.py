@@ -21,13 +21,10 @@ LEASE_JOBS_MAX = 1_000
 PASSED_BY_SECONDS_MAX = 0.1
 
 
-class _Waiting(NamedTuple):
+class Waiting(NamedTuple):
     leased_at: float  # of the process's own clock
     job: Leased
-
-    @property
-    def lease(self) -> LeaseRef:
-        return LeaseRef(self.job.queue_id, self.job.fence)
+    lease: LeaseRef
 
 
 class Prefetched:
@@ -35,10 +32,10 @@ class Prefetched:
 
     def __init__(self, *, ageing: bool = False) -> None:
         self._ageing = ageing
-        self._manual_limited: deque[_Waiting] = deque()
-        self._manual: deque[_Waiting] = deque()
-        self._bulk_limited: deque[_Waiting] = deque()
-        self._bulk: deque[_Waiting] = deque()
+        self._manual_limited: deque[Waiting] = deque()
+        self._manual: deque[Waiting] = deque()
+        self._bulk_limited: deque[Waiting] = deque()
+        self._bulk: deque[Waiting] = deque()
         self._lines = (self._manual_limited, self._manual, self._bulk_limited, self._bulk)
 
     def __len__(self) -> int:
@@ -61,23 +58,23 @@ class Prefetched:
             line = self._manual_limited if job.limited else self._manual
         else:
             line = self._bulk_limited if job.limited else self._bulk
-        line.append(_Waiting(leased_at, job))
+        line.append(Waiting(leased_at, job, LeaseRef(job.queue_id, job.fence)))
 
     def add_first(self, job: Leased) -> None:
         """Before all others of its lane."""
         line = self._manual_limited if job.lane is Lane.MANUAL else self._bulk_limited
-        line.appendleft(_Waiting(time.perf_counter(), job))
+        line.appendleft(Waiting(time.perf_counter(), job, LeaseRef(job.queue_id, job.fence)))
 
-    def take(self, *, bulk: bool) -> Leased | None:
+    def take(self, *, bulk: bool) -> Waiting | None:
         """The next job to begin; one of the bulk lane only where it has a slot."""
         if bulk and self._ageing and (passed_by := self._passed_by()):
-            return passed_by.popleft().job
+            return passed_by.popleft()
         for line in self._lines if bulk else self._lines[:2]:
             if line:
-                return line.popleft().job
+                return line.popleft()
         return None
 
-    def _passed_by(self) -> deque[_Waiting] | None:
+    def _passed_by(self) -> deque[Waiting] | None:
         too_long = time.perf_counter() - PASSED_BY_SECONDS_MAX
         return next((line for line in self._lines[2:] if line and line[0].leased_at < too_long), None)
 

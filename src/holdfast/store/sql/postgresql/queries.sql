@@ -37,40 +37,56 @@ SELECT extract(epoch FROM clock_timestamp())::float8, coalesce(max(version), 0),
     concat_ws(' ', current_database(), 'holdfast'::regnamespace::oid, extract(epoch FROM min(applied_at)))
 FROM holdfast.schema_version;
 
+-- Inserting. Ids are drawn before anything is inserted, so one statement can write all three tables. `kind` is
+-- the place of an item's kind in the first ten arrays, and an array that is empty fills its column with NULL. No
+-- join and no sort: every table is written in the order of the items.
+
+-- part: new_input
+input AS MATERIALIZED (
+    SELECT nextval('holdfast.executions_id_seq') AS id, coalesce(x.kind, 1) AS kind, x.workload, x.workload_hash,
+        x.idempotency_key, x.deadline_seconds, coalesce(x.delay_seconds, 0) AS delay_seconds
+    FROM unnest($11::integer[], $12::text[], $13::text[], $14::text[], $15::float8[], $16::float8[])
+        AS x (kind, workload, workload_hash, idempotency_key, deadline_seconds, delay_seconds)
+)
+
+-- part: new_executions
+INSERT INTO holdfast.executions (
+    id, path, definition_id, lane, mode, batch_id, workload, workload_hash, idempotency_key, deadline_seconds,
+    deadline_at, created_at
+) OVERRIDING SYSTEM VALUE
+SELECT id, ($1::text[])[kind], ($2::bigint[])[kind], ($3::text[])[kind], ($4::text[])[kind],
+    ($5::bigint[])[kind], workload, workload_hash, idempotency_key, deadline_seconds,
+    $17::float8 + deadline_seconds, $17::float8
+FROM input
+
+-- part: new_jobs
+INSERT INTO holdfast.jobs (
+    execution_id, step, round, claim_group, max_attempts, limited, available_at, created_at
+)
+SELECT id, ($6::text[])[kind], 1, ($7::integer[])[kind], ($8::integer[])[kind], ($10::boolean[])[kind],
+    $17::float8 + delay_seconds, $17::float8
+FROM input
+
+-- part: new_events
+INSERT INTO holdfast.events (execution_id, at, body)
+SELECT id, $17::float8, ($9::text[])[kind] FROM input
+
 -- name: insert
--- Ids are drawn before anything is inserted, so one statement can write all three tables.
-WITH input AS MATERIALIZED (
-    SELECT nextval('holdfast.executions_id_seq') AS id, x.*
-    FROM unnest(
-        $1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bigint[],
-        $9::float8[], $10::float8[], $11::text[], $12::integer[], $13::integer[], $14::float8[], $15::text[],
-        $17::boolean[]
-    ) WITH ORDINALITY AS x (
-        path, definition_id, lane, mode, workload, workload_hash, idempotency_key, batch_id,
-        deadline_seconds, deadline_at, step, claim_group, max_attempts, available_at, events, limited,
-        position
-    )
-), added AS (
-    INSERT INTO holdfast.executions (
-        id, path, definition_id, lane, mode, workload, workload_hash, idempotency_key, batch_id,
-        deadline_seconds, deadline_at, created_at
-    ) OVERRIDING SYSTEM VALUE
-    SELECT id, path, definition_id, lane, mode, workload, workload_hash, idempotency_key, batch_id,
-        deadline_seconds, deadline_at, $16::float8
-    FROM input
+WITH <<new_input>>, added AS (<<new_executions>>), job AS (<<new_jobs>>), event AS (<<new_events>>)
+SELECT array_agg(id) FROM input;
+
+-- name: insert_keyed
+-- As `insert`, for items some of which may be there already.
+WITH <<new_input>>, added AS (
+    <<new_executions>>
     ON CONFLICT (path, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
     RETURNING id
 ), job AS (
-    INSERT INTO holdfast.jobs (
-        execution_id, step, round, max_attempts, claim_group, available_at, limited, created_at
-    )
-    SELECT i.id, i.step, 1, i.max_attempts, i.claim_group, i.available_at, i.limited, $16::float8
-    FROM input i JOIN added USING (id) ORDER BY i.position
+    <<new_jobs>> WHERE id IN (SELECT id FROM added)
 ), event AS (
-    INSERT INTO holdfast.events (execution_id, at, body)
-    SELECT i.id, $16::float8, i.events FROM input i JOIN added USING (id) ORDER BY i.position
+    <<new_events>> WHERE id IN (SELECT id FROM added)
 )
-SELECT i.id, added.id IS NOT NULL FROM input i LEFT JOIN added USING (id) ORDER BY i.position;
+SELECT (SELECT array_agg(id) FROM input), (SELECT array_agg(id) FROM added);
 
 -- name: executions_by_key
 SELECT path, idempotency_key, id, workload_hash FROM holdfast.executions
@@ -145,11 +161,6 @@ locked AS (
     RETURNING j.id, j.fence, j.execution_id, j.step, g.handler, j.element, j.round, j.attempts,
         j.max_attempts, g.lane, j.lease_until, j.leased_alone, j.clear, j.scheduled_for, j.claim_group,
         g.rank, j.available_at
-), logged AS (
-    INSERT INTO holdfast.events (execution_id, at, body)
-    SELECT execution_id, :now, '[{"type":"action_started","step":"' || step || '","attempt":' || attempts
-        || ',"is_retry":' || (attempts > 1)::text || ',"worker":' || :worker_json::text || '}]'
-    FROM leased ORDER BY id
 )
 SELECT leased.id, fence, execution_id, path, definition_id, step, handler, element, round, attempts,
     max_attempts, lane, lease_until, leased_alone, clear, workload, scheduled_for,
@@ -265,6 +276,7 @@ SELECT id, fence FROM standing;
 SELECT j.id, j.execution_id, j.step, j.element, j.round, j.status, j.attempts, j.max_attempts,
     j.available_at, j.fence, j.lease_until, j.unknown_errors, j.losses, j.crashes, j.dead_reason,
     j.settled_fence, j.settled_hash, j.clear, j.leased_alone, j.worker_id, j.held_by, j.scheduled_for,
+    j.last_attempt_at,
     e.id, e.path, e.definition_id, e.status, e.lane, e.round, e.manual_retries, e.last_manual_retry_at,
     e.last_completed_stage, e.error, e.retry_history, e.retry_count, e.deadline_seconds, e.deadline_at,
     e.batch_id
@@ -286,7 +298,8 @@ FROM holdfast.executions WHERE id = ANY ($1::bigint[]) ORDER BY id FOR UPDATE;
 -- name: lock_jobs_of_executions
 SELECT id, execution_id, step, element, round, status, attempts, max_attempts,
     available_at, fence, lease_until, unknown_errors, losses, crashes, dead_reason,
-    settled_fence, settled_hash, clear, leased_alone, worker_id, held_by, scheduled_for
+    settled_fence, settled_hash, clear, leased_alone, worker_id, held_by, scheduled_for,
+    last_attempt_at
 FROM holdfast.jobs WHERE execution_id = ANY ($1::bigint[]) ORDER BY execution_id, id FOR UPDATE;
 
 -- name: complete_stages
@@ -309,6 +322,39 @@ WITH x AS MATERIALIZED (
 )
 INSERT INTO holdfast.events (execution_id, at, body)
 SELECT execution_id, $8::float8, events FROM x ORDER BY position;
+
+-- name: complete_held
+-- All of them or none: where a fence is not found, the division fails, and with it the statement. What attempts
+-- have in common is looked up by the number of their kind.
+WITH x AS MATERIALIZED (
+    SELECT * FROM unnest(
+        $1::bigint[], $2::bigint[], string_to_array($3, chr(31)), string_to_array($4, chr(31)),
+        string_to_array($5, chr(31)), $6::integer[]
+    ) WITH ORDINALITY AS x (job_id, execution_id, fence, hash, output, kind, position)
+), execution AS (
+    UPDATE holdfast.executions e
+    SET status = ($7::text[])[x.kind], last_completed_stage = ($8::text[])[x.kind], error = NULL,
+        finished_at = CASE WHEN ($7::text[])[x.kind] = 'running' THEN NULL ELSE $15::float8 END
+    FROM x WHERE e.id = x.execution_id
+    RETURNING x.job_id, x.fence, x.hash, x.output
+), job AS (
+    UPDATE holdfast.jobs j
+    SET status = 'done', fence = NULL, lease_until = NULL, settled_fence = j.fence, settled_hash = x.hash,
+        output = x.output, finished_at = $15::float8
+    FROM execution x WHERE j.id = x.job_id AND j.fence = x.fence
+    RETURNING 1
+), following AS (
+    INSERT INTO holdfast.jobs (
+        execution_id, step, round, claim_group, max_attempts, limited, available_at, created_at
+    )
+    SELECT x.execution_id, ($10::text[])[x.kind], ($11::integer[])[x.kind], ($12::integer[])[x.kind],
+        ($13::integer[])[x.kind], ($14::boolean[])[x.kind], $15::float8, $15::float8
+    FROM x WHERE ($10::text[])[x.kind] IS NOT NULL ORDER BY x.position
+), event AS (
+    INSERT INTO holdfast.events (execution_id, at, body)
+    SELECT x.execution_id, $15::float8, ($9::text[])[x.kind] FROM x ORDER BY x.position
+)
+SELECT 1 / (count(*) = cardinality($1::bigint[]))::integer FROM job;
 
 -- name: update_jobs
 UPDATE holdfast.jobs j
@@ -364,8 +410,7 @@ SELECT id, fence FROM holdfast.jobs WHERE status = 'leased' AND lease_until < $1
 ORDER BY lease_until LIMIT $2;
 
 -- name: overdue
-SELECT id FROM holdfast.executions
-WHERE status = 'running' AND deadline_at IS NOT NULL AND deadline_at < $1 ORDER BY deadline_at LIMIT $2;
+SELECT id FROM holdfast.executions WHERE due_at < $1 ORDER BY due_at LIMIT $2;
 
 -- name: outputs
 SELECT execution_id, step, round, output FROM holdfast.jobs
@@ -376,9 +421,9 @@ WHERE execution_id = ANY ($1::bigint[]) AND status = 'done' ORDER BY round;
 WITH doomed AS (
     SELECT id FROM holdfast.executions e
     WHERE finished_at < $1 AND (batch_id IS NULL OR NOT EXISTS (
-        SELECT FROM holdfast.executions r WHERE r.batch_id = e.batch_id AND r.status = 'running'
+        SELECT FROM holdfast.executions r WHERE r.running_in = e.batch_id
     ) AND EXISTS (SELECT FROM holdfast.batches b WHERE b.id = e.batch_id AND b.closed_at IS NOT NULL))
-    ORDER BY finished_at LIMIT $2 FOR UPDATE SKIP LOCKED
+    ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED
 ), execution AS (
     DELETE FROM holdfast.executions WHERE id IN (SELECT id FROM doomed)
 ), job AS (
@@ -413,8 +458,19 @@ JOIN holdfast.claim_groups g ON g.id = j.claim_group
 WHERE {where} ORDER BY j.id LIMIT {limit};
 
 -- name: events
-SELECT id, execution_id, at, body FROM holdfast.events
-WHERE execution_id = $1 AND id >= $2 ORDER BY id LIMIT $3;
+-- The beginning of an attempt is written with its end; until then its job tells it, in a row without an id.
+(
+    SELECT id, execution_id, at, body FROM holdfast.events
+    WHERE execution_id = $1 AND id >= $2 ORDER BY id LIMIT $3
+)
+UNION ALL
+(
+    SELECT NULL, execution_id, coalesce(last_attempt_at, created_at), json_build_array(json_build_object(
+        'type', 'action_started', 'step', step, 'attempt', attempts, 'is_retry', attempts > 1,
+        'worker', worker_id
+    ))::text
+    FROM holdfast.jobs WHERE execution_id = $1 AND status = 'leased' ORDER BY last_attempt_at, id
+);
 
 -- name: announce_worker
 INSERT INTO holdfast.workers (
@@ -471,7 +527,7 @@ FROM (
         e.finished_at AS failed_at, e.manual_retries, e.batch_id
     FROM holdfast.executions e
     LEFT JOIN holdfast.jobs j ON j.execution_id = e.id AND j.round = e.round AND j.status = 'dead'
-    WHERE e.status = 'failed'
+    WHERE e.failed
 ) f WHERE {where} ORDER BY f.execution_id LIMIT {limit};
 
 -- name: failure_groups
@@ -488,7 +544,7 @@ FROM (
             e.batch_id
         FROM holdfast.executions e
         LEFT JOIN holdfast.jobs j ON j.execution_id = e.id AND j.round = e.round AND j.status = 'dead'
-        WHERE e.status = 'failed'
+        WHERE e.failed
     ) f WHERE {where}
     GROUP BY f.path, f.step, f.error_type, f.dead_reason
 ) g JOIN holdfast.executions e ON e.id = g.example
@@ -522,22 +578,22 @@ WHERE id = $1;
 -- name: live_jobs
 SELECT j.step, j.held_by, count(*)
 FROM holdfast.executions e JOIN holdfast.jobs j ON j.execution_id = e.id
-WHERE e.batch_id = $1 AND e.status = 'running' AND j.status IN ('queued', 'retry', 'leased')
+WHERE e.running_in = $1 AND j.status IN ('queued', 'retry', 'leased')
 GROUP BY j.step, j.held_by;
 
 -- name: batches_to_attend
 SELECT id FROM holdfast.batches WHERE attention AND id > $1 ORDER BY id LIMIT $2;
 
 -- name: held_jobs
--- OFFSET keeps the jobs a look-up for each execution in turn: joined the other way round, every chunk would
--- read all of the batch.
+-- The row comparison walks the index from where the last chunk ended, and OFFSET keeps the jobs a look-up for each
+-- execution in turn: without them a chunk could be planned to read all of the batch.
 SELECT e.id, j.id FROM holdfast.executions e
 CROSS JOIN LATERAL (
     SELECT h.id FROM holdfast.jobs h
     WHERE h.execution_id = e.id AND h.step = $2 AND h.held_by = $3 OFFSET 0
 ) j
-WHERE e.batch_id = $1 AND e.status = 'running' AND e.id > $4
-ORDER BY e.id LIMIT $5;
+WHERE (e.running_in, e.id) > ($1, $4) AND e.running_in <= $1
+ORDER BY e.running_in, e.id LIMIT $5;
 
 -- name: completed_at
 -- The last one, not the latest: the clock may have gone back.
@@ -549,7 +605,7 @@ SELECT (
 -- name: batches
 SELECT b.id, b.path, d.version, b.definition_id, b.lane, b.mode, b.idempotency_key, b.items, b.gates,
     b.created_at, b.closed_at, b.cancelled_at, b.cancelled_by,
-    EXISTS (SELECT 1 FROM holdfast.executions e WHERE e.batch_id = b.id AND e.status = 'running')
+    EXISTS (SELECT 1 FROM holdfast.executions e WHERE e.running_in = b.id)
 FROM holdfast.batches b JOIN holdfast.definitions d ON d.id = b.definition_id
 WHERE {where} ORDER BY b.id DESC LIMIT {limit};
 
@@ -569,18 +625,17 @@ WHERE {where} GROUP BY j.step LIMIT {limit};
 -- What waits and is held by no gate: whom it needs, and from when until when it becomes ready.
 SELECT j.step, g.handler, g.lane, g.limit_name, count(*), min(j.available_at), max(j.available_at),
     max(j.scheduled_for)
-FROM holdfast.executions e
+FROM (SELECT id, running_in AS batch_id FROM holdfast.executions) e
 JOIN holdfast.jobs j ON j.execution_id = e.id
 JOIN holdfast.claim_groups g ON g.id = j.claim_group
-WHERE e.status = 'running' AND j.status IN ('queued', 'retry') AND j.held_by IS NULL AND {where}
+WHERE j.status IN ('queued', 'retry') AND j.held_by IS NULL AND {where}
 GROUP BY j.step, g.handler, g.lane, g.limit_name ORDER BY j.step, g.handler, g.lane LIMIT {limit};
 
 -- name: held_work
 -- Only items of batches are ever held.
 SELECT e.lane, count(*)
 FROM holdfast.executions e JOIN holdfast.jobs j ON j.execution_id = e.id
-WHERE e.batch_id IS NOT NULL AND e.status = 'running' AND j.status IN ('queued', 'retry')
-    AND j.held_by IS NOT NULL AND {where}
+WHERE e.running_in IS NOT NULL AND j.status IN ('queued', 'retry') AND j.held_by IS NOT NULL AND {where}
 GROUP BY e.lane LIMIT {limit};
 
 -- name: set_limit

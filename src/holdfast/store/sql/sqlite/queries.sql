@@ -24,14 +24,25 @@ SELECT id, handler, lane, rank, operation, limit_name, alone, path, step FROM cl
 -- The writer holds the lock, so the ids that follow are its own to give out.
 SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'executions'), 0);
 
--- name: insert_execution
+-- name: insert_executions
+-- Those of a run: ?2 has workload, hash and key of each, and their ids follow one another from ?1.
 INSERT INTO executions (
-    id, path, definition_id, lane, mode, workload, workload_hash, idempotency_key, batch_id,
-    deadline_seconds, deadline_at, created_at
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    id, workload, workload_hash, idempotency_key, path, definition_id, lane, mode, batch_id, deadline_seconds,
+    deadline_at, created_at
+)
+SELECT ?1 + key, value ->> 0, value ->> 1, value ->> 2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10 FROM json_each(?2);
 
--- name: execution_by_key
-SELECT id, workload_hash FROM executions WHERE path = ? AND idempotency_key = ?;
+-- name: insert_first_jobs
+INSERT INTO jobs (execution_id, step, round, claim_group, max_attempts, available_at, limited, created_at)
+SELECT id, ?3, 1, ?4, ?5, ?6, ?7, ?8 FROM executions WHERE id BETWEEN ?1 AND ?2 ORDER BY id;
+
+-- name: insert_first_events
+INSERT INTO events (execution_id, at, body)
+SELECT id, ?3, ?4 FROM executions WHERE id BETWEEN ?1 AND ?2 ORDER BY id;
+
+-- name: executions_by_key
+SELECT e.path, e.idempotency_key, e.id, e.workload_hash
+FROM json_each(?1) k CROSS JOIN executions e ON e.path = k.value ->> 0 AND e.idempotency_key = k.value ->> 1;
 
 -- part: unpaused
 -- Most of the time nothing is paused, and that is asked once for all groups `g`.
@@ -96,12 +107,6 @@ SET status = 'leased', attempts = attempts + 1, leases = leases + 1, fence = (le
     worker_id = :worker
 WHERE id IN (SELECT value FROM json_each(:ids));
 
--- name: log_leases
-INSERT INTO events (execution_id, at, body)
-SELECT execution_id, :now, '[{"type":"action_started","step":"' || step || '","attempt":' || attempts
-    || ',"is_retry":' || iif(attempts > 1, 'true', 'false') || ',"worker":' || :worker_json || '}]'
-FROM jobs WHERE id IN (SELECT value FROM json_each(:ids)) ORDER BY id;
-
 -- name: claimed
 SELECT j.id, j.fence, j.execution_id, e.path, e.definition_id, j.step, g.handler, j.element, j.round,
     j.attempts, j.max_attempts, g.lane, j.lease_until, j.leased_alone, j.clear, e.workload, j.scheduled_for,
@@ -137,6 +142,7 @@ WHERE id = ?1 AND fence = ?2 RETURNING id;
 SELECT j.id, j.execution_id, j.step, j.element, j.round, j.status, j.attempts, j.max_attempts,
     j.available_at, j.fence, j.lease_until, j.unknown_errors, j.losses, j.crashes, j.dead_reason,
     j.settled_fence, j.settled_hash, j.clear, j.leased_alone, j.worker_id, j.held_by, j.scheduled_for,
+    j.last_attempt_at,
     e.id, e.path, e.definition_id, e.status, e.lane, e.round, e.manual_retries, e.last_manual_retry_at,
     e.last_completed_stage, e.error, e.retry_history, e.retry_count, e.deadline_seconds, e.deadline_at,
     e.batch_id
@@ -152,7 +158,8 @@ FROM executions WHERE id IN (SELECT value FROM json_each(?1)) ORDER BY id;
 -- name: jobs_of_executions
 SELECT id, execution_id, step, element, round, status, attempts, max_attempts,
     available_at, fence, lease_until, unknown_errors, losses, crashes, dead_reason,
-    settled_fence, settled_hash, clear, leased_alone, worker_id, held_by, scheduled_for
+    settled_fence, settled_hash, clear, leased_alone, worker_id, held_by, scheduled_for,
+    last_attempt_at
 FROM jobs WHERE execution_id IN (SELECT value FROM json_each(?1)) ORDER BY execution_id, id;
 
 -- name: complete_job
@@ -160,6 +167,12 @@ UPDATE jobs
 SET status = 'done', fence = NULL, lease_until = NULL, settled_fence = fence, settled_hash = ?2, output = ?3,
     finished_at = ?4
 WHERE id = ?1;
+
+-- name: complete_held_job
+UPDATE jobs
+SET status = 'done', fence = NULL, lease_until = NULL, settled_fence = fence, settled_hash = ?3, output = ?4,
+    finished_at = ?5
+WHERE id = ?1 AND fence = ?2;
 
 -- name: update_job
 UPDATE jobs
@@ -243,8 +256,19 @@ JOIN claim_groups g ON g.id = j.claim_group
 WHERE {where} ORDER BY j.id LIMIT {limit};
 
 -- name: events
-SELECT id, execution_id, at, body FROM events
-WHERE execution_id = ?1 AND id >= ?2 ORDER BY id LIMIT ?3;
+-- The beginning of an attempt is written with its end; until then its job tells it, in a row without an id.
+SELECT * FROM (
+    SELECT id, execution_id, at, body FROM events
+    WHERE execution_id = ?1 AND id >= ?2 ORDER BY id LIMIT ?3
+)
+UNION ALL
+SELECT * FROM (
+    SELECT NULL, execution_id, coalesce(last_attempt_at, created_at), json_array(json_object(
+        'type', 'action_started', 'step', step, 'attempt', attempts,
+        'is_retry', json(iif(attempts > 1, 'true', 'false')), 'worker', worker_id
+    ))
+    FROM jobs WHERE execution_id = ?1 AND status = 'leased' ORDER BY last_attempt_at, id
+);
 
 -- name: announce_worker
 INSERT INTO workers (

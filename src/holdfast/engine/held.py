@@ -1,0 +1,109 @@
+"""What the engine remembers of the leases it gave out, so that a completed attempt needs one statement.
+
+    claimed rows ──▶ HeldLeases ──▶ a completed report ──▶ HeldStage, written against its fence
+
+While a lease is held nobody changes its job, nor the state, the round or the lane of its execution: each of
+those ends the lease first. So what was read with the claim still holds when the report comes, and only the
+fence is left to check, which the store does as it writes. What is not remembered (another process gave out
+the lease), what has gates to count, and whatever is refused goes the way of all other reports: see settle.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from holdfast.core.model import ExecutionStatus, Lane, LeaseRef, Report
+from holdfast.engine.definitions import Definitions
+from holdfast.engine.events import began, completed
+from holdfast.engine.settle import Prepared, Succeeded
+from holdfast.playbook import plan
+from holdfast.store.interface import Claimed
+from holdfast.store.stages import FollowingJob, HeldStage, StageEnd
+
+# Of more than these the oldest are forgotten: no worker holds as many, so they have been lost or given back.
+LEASES_MAX = 20_000
+ENDS_MAX = 1_000
+
+_EndKey = tuple[int, str, int, int, Lane, str]
+
+
+class _Lease(NamedTuple):
+    row: Claimed
+    begun: str  # the event that tells its beginning
+
+
+class HeldLeases:
+    def __init__(self, definitions: Definitions) -> None:
+        self._definitions = definitions
+        self._leases: dict[int, _Lease] = {}
+        self._ends: dict[_EndKey, StageEnd | None] = {}
+
+    def remember(self, claimed: Iterable[Claimed], worker_id: str, at: float) -> None:
+        begun: dict[tuple[str, int], str] = {}
+        for row in claimed:
+            kind = (row.step, row.attempts)
+            if kind not in begun:
+                begun[kind] = began(row.step, row.attempts, worker_id, at)
+            self._leases[row.id] = _Lease(row, begun[kind])
+        while len(self._leases) > LEASES_MAX:
+            del self._leases[next(iter(self._leases))]
+
+    def forget(self, leases: Iterable[LeaseRef]) -> None:
+        for lease in leases:
+            self._leases.pop(lease.queue_id, None)
+
+    def take(self, report: Report) -> Claimed | None:
+        """The lease that this report ends. One that is not here was given out elsewhere, or has been reported
+        before."""
+        lease = self._leases.get(report.queue_id)
+        if lease is None or lease.row.fence != report.fence:
+            return None
+        return self._leases.pop(report.queue_id).row
+
+    def stages(self, items: Sequence[Prepared]) -> list[HeldStage | None]:
+        """For each report the stage that it completes; None where it must be settled under lock. A lease is
+        used once: the same report again is looked up in its row."""
+        stages: list[HeldStage | None] = []
+        for item in items:
+            stage = None
+            if type(item) is Succeeded:
+                lease = self._leases.get(item.queue_id)
+                if lease is not None and lease.row.fence == item.fence:
+                    del self._leases[item.queue_id]
+                    stage = self._stage(item, lease)
+            stages.append(stage)
+        return stages
+
+    def _stage(self, item: Succeeded, held: _Lease) -> HeldStage | None:
+        lease = held.row
+        key = (lease.definition_id, lease.step, lease.attempts, lease.round, lease.lane, held.begun)
+        if key not in self._ends:
+            if len(self._ends) >= ENDS_MAX:
+                self._ends.clear()
+            self._ends[key] = self._end(lease, held.begun)
+        end = self._ends[key]
+        if end is None:
+            return None
+        return HeldStage(lease.id, lease.execution_id, item.fence, item.outcome_hash, item.result, end)
+
+    def _end(self, lease: Claimed, begun: str) -> StageEnd | None:
+        definition = self._definitions[lease.definition_id]
+        step = definition.step(lease.step)
+        following = plan.step_after(definition, lease.step)
+        if definition.has_gates or (following is not None and step.lane is not None):
+            return None  # the lane of a step that has its own does not tell the execution's
+        return StageEnd(
+            status=ExecutionStatus.COMPLETED if following is None else ExecutionStatus.RUNNING,
+            stage=step.name,
+            events=completed(step.name, lease.attempts, following.name if following else None, begun),
+            following=None
+            if following is None
+            else FollowingJob(
+                following.name,
+                lease.round,
+                following.claim_group(lease.path, lease.lane),
+                following.retry.max_attempts,
+            ),
+            frees_place=step.limit != "",
+        )

@@ -1,0 +1,77 @@
+"""From the outcomes that workers report to their answers, many of them in one transaction.
+
+    reports ──▶ prepared ──▶ gathered by the group commit ──▶ held ones: one statement, against their fences
+                                                          └─▶ the rest: locked, planned, written
+
+Both ways end in the same rows; the second one is there for all that the first cannot know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.core.errors import StoreError
+from holdfast.core.model import Ack, AckCode
+from holdfast.engine.definitions import Definitions
+from holdfast.engine.group_commit import GroupCommit
+from holdfast.engine.held import HeldLeases
+from holdfast.engine.planning import Planning
+from holdfast.engine.settle import Prepared, SettlePlan
+from holdfast.store.interface import Store
+from holdfast.store.stages import HeldStage
+
+
+class Reporting:
+    def __init__(self, store: Store, definitions: Definitions, planning: Planning) -> None:
+        self._store = store
+        self._definitions = definitions
+        self._planning = planning
+        self.held = HeldLeases(definitions)
+        self._reports: GroupCommit[Prepared, Ack] = GroupCommit(self._settle)
+
+    async def commit(self, prepared: Sequence[Prepared]) -> Sequence[Ack]:
+        return await self._reports.commit(prepared)
+
+    async def _settle(self, items: list[Prepared]) -> list[Ack]:
+        stages = self.held.stages(items)
+        held = [stage for stage in stages if stage is not None]
+        if not held or not await self._complete_held(held):
+            return await self.settle_locked(items)
+        self._announce(any(stage.end.following is not None or stage.end.frees_place for stage in held))
+        rest = [item for item, stage in zip(items, stages, strict=True) if stage is None]
+        acks = iter(await self.settle_locked(rest) if rest else ())
+        return [next(acks) if stage is None else Ack(stage.job_id, AckCode.ACCEPTED) for stage in stages]
+
+    async def _complete_held(self, stages: list[HeldStage]) -> bool:
+        try:
+            return await self._store.complete_held(stages, await self._store.now())
+        except StoreError:
+            raise
+        except Exception:
+            return False  # for a reason in one of them: under lock each gets its own answer
+
+    async def settle_locked(self, items: list[Prepared], *, skip_locked: bool = False) -> list[Ack]:
+        """One transaction for all; where it fails for a reason in the items, one for each of them."""
+        try:
+            return await self._settle_together(items, skip_locked=skip_locked)
+        except StoreError:
+            raise
+        except Exception as error:
+            if len(items) == 1:
+                return [Ack(items[0].queue_id, AckCode.INVALID, f"the report cannot be stored: {error}")]
+        return [ack for item in items for ack in await self.settle_locked([item], skip_locked=skip_locked)]
+
+    async def _settle_together(self, items: list[Prepared], *, skip_locked: bool) -> list[Ack]:
+        ids = sorted({item.queue_id for item in items})
+        now = await self._store.now()
+        book = self._planning.book(now)
+        settle = SettlePlan(items, self._definitions, book)
+        await self._planning.jobs(ids, settle, book, skip_locked=skip_locked)
+        self._announce(settle.makes_work)
+        return settle.acks
+
+    def _announce(self, makes_work: bool) -> None:
+        if makes_work or self._planning.fleet_limited:
+            self._store.announce_work()
+        else:
+            self._store.announce_end()

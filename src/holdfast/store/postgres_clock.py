@@ -1,0 +1,51 @@
+"""PostgreSQL's clock, followed by this machine's monotonic one.
+
+No change of the local wall clock can move it. It is compared with the server's every few seconds, aside: what
+is under way does not wait for the answer. Only who has not asked for long waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+
+from holdfast.core.errors import StoreError
+
+SYNC_SECONDS = 5.0
+# A server's clock that was set anew is followed after this time at the latest.
+STALE_SECONDS = 30.0
+
+
+class ServerClock:
+    """`compare` asks the server: how far its clock is ahead of the monotonic one."""
+
+    def __init__(self, compare: Callable[[], Awaitable[float]]) -> None:
+        self._compare = compare
+        self._comparing: asyncio.Task[None] | None = None
+        self.offset = 0.0
+        self.compared_at = float("-inf")
+
+    async def now(self) -> float:
+        age = time.monotonic() - self.compared_at
+        if age > STALE_SECONDS:
+            await self._synchronise()
+        elif age > SYNC_SECONDS and (self._comparing is None or self._comparing.done()):
+            self._comparing = asyncio.create_task(self._synchronise_aside())
+        return self.offset + time.monotonic()
+
+    async def close(self) -> None:
+        if self._comparing is not None:
+            self._comparing.cancel()
+            await asyncio.wait([self._comparing])
+            self._comparing = None
+
+    async def _synchronise_aside(self) -> None:
+        # A store that is away tells so to whoever wants something of it.
+        with contextlib.suppress(StoreError):
+            await self._synchronise()
+
+    async def _synchronise(self) -> None:
+        self.offset = await self._compare()
+        self.compared_at = time.monotonic()
