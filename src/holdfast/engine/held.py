@@ -11,7 +11,6 @@ the lease), what has gates to count, and whatever is refused goes the way of all
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from holdfast.core.model import ExecutionStatus, Lane, LeaseRef, Report
 from holdfast.engine.definitions import Definitions
@@ -28,9 +27,8 @@ ENDS_MAX = 1_000
 _EndKey = tuple[int, str, int, int, Lane, str]
 
 
-class _Lease(NamedTuple):
-    row: Claimed
-    begun: str  # the event that tells its beginning
+# With the event that tells its beginning. A plain tuple: there are thousands a second.
+_Lease = tuple[Claimed, str]
 
 
 class HeldLeases:
@@ -45,7 +43,7 @@ class HeldLeases:
             kind = (row.step, row.attempts)
             if kind not in begun:
                 begun[kind] = began(row.step, row.attempts, worker_id, at)
-            self._leases[row.id] = _Lease(row, begun[kind])
+            self._leases[row.id] = (row, begun[kind])
         while len(self._leases) > LEASES_MAX:
             del self._leases[next(iter(self._leases))]
 
@@ -57,9 +55,9 @@ class HeldLeases:
         """The lease that this report ends. One that is not here was given out elsewhere, or has been reported
         before."""
         lease = self._leases.get(report.queue_id)
-        if lease is None or lease.row.fence != report.fence:
+        if lease is None or lease[0].fence != report.fence:
             return None
-        return self._leases.pop(report.queue_id).row
+        return self._leases.pop(report.queue_id)[0]
 
     def stages(self, items: Sequence[Prepared]) -> list[HeldStage | None]:
         """For each report the stage that it completes; None where it must be settled under lock. A lease is
@@ -69,19 +67,18 @@ class HeldLeases:
             stage = None
             if type(item) is Succeeded:
                 lease = self._leases.get(item.queue_id)
-                if lease is not None and lease.row.fence == item.fence:
+                if lease is not None and lease[0].fence == item.fence:
                     del self._leases[item.queue_id]
-                    stage = self._stage(item, lease)
+                    stage = self._stage(item, *lease)
             stages.append(stage)
         return stages
 
-    def _stage(self, item: Succeeded, held: _Lease) -> HeldStage | None:
-        lease = held.row
-        key = (lease.definition_id, lease.step, lease.attempts, lease.round, lease.lane, held.begun)
+    def _stage(self, item: Succeeded, lease: Claimed, begun: str) -> HeldStage | None:
+        key = (lease.definition_id, lease.step, lease.attempts, lease.round, lease.lane, begun)
         if key not in self._ends:
             if len(self._ends) >= ENDS_MAX:
                 self._ends.clear()
-            self._ends[key] = self._end(lease, held.begun)
+            self._ends[key] = self._end(lease, begun)
         end = self._ends[key]
         if end is None:
             return None

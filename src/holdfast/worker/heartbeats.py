@@ -12,7 +12,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.model import LeaseRef, WorkerRecord
@@ -24,12 +23,6 @@ log = logging.getLogger("holdfast.worker")
 HEARTBEATS_PER_LEASE = 3
 PROGRESS_SECONDS = 1.0
 STOP_SECONDS_MAX = 5.0
-
-
-@dataclass(slots=True)
-class _Held:
-    beaten_at: float
-    progress: float | None = None
 
 
 class Heartbeats:
@@ -47,7 +40,8 @@ class Heartbeats:
         self._interval = lease_seconds / HEARTBEATS_PER_LEASE
         self._on_lost = on_lost
         self._announcer = Announcer(worker)
-        self._held: dict[LeaseRef, _Held] = {}
+        self._beaten_at: dict[LeaseRef, float] = {}  # of all that is held
+        self._progress: dict[LeaseRef, float] = {}  # what is not told yet
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="holdfast-heartbeats", daemon=True)
 
@@ -61,22 +55,22 @@ class Heartbeats:
         await asyncio.to_thread(self._thread.join, STOP_SECONDS_MAX)
 
     def hold(self, leases: Iterable[LeaseRef]) -> None:
-        now = time.monotonic()
-        for lease in leases:
-            self._held[lease] = _Held(now)
+        self._beaten_at.update(dict.fromkeys(leases, time.monotonic()))
 
     def may_be_lost(self, lease: LeaseRef) -> bool:
         """Whether nobody has confirmed the lease for as long as it lasts: this process was frozen, or the
         store away."""
-        held = self._held.get(lease)
-        return held is None or time.monotonic() - held.beaten_at >= self._lease_seconds
+        beaten_at = self._beaten_at.get(lease)
+        return beaten_at is None or time.monotonic() - beaten_at >= self._lease_seconds
 
     def drop(self, lease: LeaseRef) -> None:
-        self._held.pop(lease, None)
+        self._beaten_at.pop(lease, None)
+        if self._progress:
+            self._progress.pop(lease, None)
 
     def tell_progress(self, lease: LeaseRef, fraction: float) -> None:
-        if held := self._held.get(lease):
-            held.progress = fraction
+        if lease in self._beaten_at:
+            self._progress[lease] = fraction
 
     def _run(self) -> None:
         asyncio.run(self._beat_until_stopped())
@@ -106,21 +100,24 @@ class Heartbeats:
 
     async def _beat(self, connection: Connection) -> None:
         now = time.monotonic()
-        due: dict[LeaseRef, _Held] = {}
-        progress: dict[int, float] = {}
-        for lease, held in self._held.copy().items():
-            if held.progress is not None or now - held.beaten_at >= self._interval:
-                due[lease] = held
-                if held.progress is not None:
-                    progress[lease.queue_id] = held.progress
+        told = self._progress.copy()
+        due = [
+            lease
+            for lease, beaten_at in self._beaten_at.copy().items()
+            if lease in told or now - beaten_at >= self._interval
+        ]
         if not due:
             return
-        acks = await connection.heartbeat(list(due), lease_seconds=self._lease_seconds, progress=progress)
-        for (lease, held), ack in zip(due.items(), acks, strict=True):
-            if ack.accepted:
-                held.beaten_at = now
-                if held.progress == progress.get(lease.queue_id):
-                    held.progress = None
-            elif lease in self._held:
+        progress = {lease.queue_id: told[lease] for lease in due if lease in told}
+        acks = await connection.heartbeat(due, lease_seconds=self._lease_seconds, progress=progress)
+        for lease, ack in zip(due, acks, strict=True):
+            if lease not in self._beaten_at:
+                continue  # it has ended meanwhile
+            if not ack.accepted:
                 self.drop(lease)
                 self._on_lost(lease)
+                continue
+            # Should it end at this very moment, the next beat is refused and drops it again.
+            self._beaten_at[lease] = now
+            if lease in told and self._progress.get(lease) == told[lease]:
+                self._progress.pop(lease, None)

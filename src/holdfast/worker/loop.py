@@ -329,11 +329,12 @@ class Worker:
                 if len(jobs) < len(result.jobs):
                     late = [job for job in result.jobs if job.lease_until <= now]
                     await self._give_back([LeaseRef(job.queue_id, job.fence) for job in late])
-                self._heartbeats.hold([LeaseRef(job.queue_id, job.fence) for job in jobs])
+                leases = [LeaseRef(job.queue_id, job.fence) for job in jobs]
+                self._heartbeats.hold(leases)
                 if alone:
                     return LeaseResult(jobs)
-                for job in jobs:
-                    self._prefetched.add(job, leased_at)
+                for job, lease in zip(jobs, leases, strict=True):
+                    self._prefetched.add(job, leased_at, lease)
                 self._work_arrived.set()
         return result
 

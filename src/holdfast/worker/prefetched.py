@@ -53,12 +53,12 @@ class Prefetched:
     def bulk_limited(self) -> int:
         return len(self._bulk_limited)
 
-    def add(self, job: Leased, leased_at: float) -> None:
+    def add(self, job: Leased, leased_at: float, lease: LeaseRef | None = None) -> None:
         if job.lane is Lane.MANUAL:
             line = self._manual_limited if job.limited else self._manual
         else:
             line = self._bulk_limited if job.limited else self._bulk
-        line.append(Waiting(leased_at, job, LeaseRef(job.queue_id, job.fence)))
+        line.append(Waiting(leased_at, job, lease or LeaseRef(job.queue_id, job.fence)))
 
     def add_first(self, job: Leased) -> None:
         """Before all others of its lane."""
