@@ -6,6 +6,7 @@ without waiting for them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,15 +59,16 @@ async def begins(hf: Holdfast, portal: Portal, operation: str, item: str) -> int
 
 
 async def first_leases(url: str) -> list[str]:
-    """The bulk items in the order of their first leases."""
+    """The bulk items in the order of their first leases; those of one lease in that of their jobs."""
     found = await select(
         url,
-        "SELECT e.workload FROM {schema}executions e JOIN ("
-        " SELECT execution_id, min(id) AS id FROM {schema}events WHERE body LIKE '%action_started%'"
-        " GROUP BY execution_id"
-        ") v ON v.execution_id = e.id WHERE e.lane = 'bulk' ORDER BY v.id",
+        "SELECT e.id, e.workload, v.body FROM {schema}executions e JOIN {schema}events v"
+        " ON v.execution_id = e.id WHERE e.lane = 'bulk' AND v.body LIKE '%action_started%' ORDER BY v.id",
     )
-    return [workload.strip('"') for (workload,) in found]
+    leased: dict[int, tuple[float, int, str]] = {}
+    for id_, workload, body in found:
+        leased.setdefault(id_, (json.loads(body)[0]["at"], id_, workload.strip('"')))
+    return [item for _, _, item in sorted(leased.values())]
 
 
 async def all_ended(hf: Holdfast) -> bool:

@@ -434,3 +434,14 @@ def test_errors_that_cause_each_other_for_ever_end_somewhere() -> None:
 
 def test_an_error_that_was_never_raised_has_a_trace_of_one_line() -> None:
     assert failure_from_exception(ValueError("calm")).stack_trace == "ValueError: calm\n"
+
+
+def test_what_a_mixin_behind_the_exception_tells_is_heard() -> None:
+    class Answered:
+        status_code = 503
+        headers = {"Retry-After": "7"}  # noqa: RUF012
+
+    class Refused(Exception, Answered): ...
+
+    failure = failure_from_exception(Refused("busy"), now=0.0)
+    assert (failure.status_code, failure.retry_after) == (503, 7.0)

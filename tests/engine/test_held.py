@@ -148,3 +148,29 @@ async def test_what_the_store_refuses_is_answered_by_itself(s: Scenario) -> None
     engine._reporting._store = store  # type: ignore[assignment]
     assert codes(await s.report(*[completed(job) for job in jobs])) == ["accepted"] * 2
     assert {(await s.execution(id_)).status for id_ in (fine, broken)} == {"completed"}
+
+
+@on_both_stores
+async def test_a_lease_completed_in_a_handlers_transaction_is_not_remembered(s: Scenario) -> None:
+    await s.define(stage("a"))
+    await s.submit("x" * 1_000)
+    job = await s.lease_one()
+    transaction = s.engine.transaction()
+    await transaction.execute("SELECT 1", ())
+    assert (await transaction.complete(completed(job), job.definition_id)).accepted
+    assert s.engine._reporting.held._leases == {}
+    assert s.engine._reporting.held._workload_chars == 0
+
+
+@on_both_stores
+async def test_what_is_remembered_of_leases_is_bounded_by_its_size_too(
+    s: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remembered, "WORKLOAD_CHARS_MAX", 2_500)
+    await s.define(stage("a"))
+    for _ in range(5):
+        await s.submit("x" * 998)
+    jobs = await s.lease()
+    assert len(s.engine._reporting.held._leases) == 2
+    assert codes(await s.report(*[completed(job) for job in jobs])) == ["accepted"] * 5
+    assert s.engine._reporting.held._workload_chars == 0

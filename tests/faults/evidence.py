@@ -16,7 +16,7 @@ from faults.tables import select
 from holdfast.core.model import Event, EventType
 from holdfast.core.payload import decode_payload
 from holdfast.core.replay import replay
-from holdfast.store.rows import events_after
+from holdfast.store.rows import EventPlace, events_after
 
 SHOWN_MAX = 5
 LIVE = ("queued", "leased", "retry")
@@ -94,7 +94,7 @@ class Evidence:
         self.deaths = [line for line in lines if isinstance(line, Death)]
         self.logs: dict[int, list[Event]] = defaultdict(list)
         for row in events:
-            self.logs[row[1]] += events_after([row], (0, -1), 1_000)
+            self.logs[row[1]] += events_after([row], EventPlace(), 1_000)
         self._numbers = {
             line.id: int(decode_payload(line.workload)["number"]) for line in self.executions.values()
         }

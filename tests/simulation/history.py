@@ -61,7 +61,6 @@ ENDS_A_TRANSACTION = frozenset(
     {
         E.STEP_STARTED,
         E.BARRIER_OPENED,
-        E.ACTION_STARTED,
         E.STEP_RETRY,
         E.WAVE_STARTED,
         E.LEASE_RELEASED,

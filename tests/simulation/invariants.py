@@ -20,6 +20,7 @@ from holdfast.core.model import (
     AckCode,
     DeadReason,
     Event,
+    EventType,
     ExecutionStatus,
     JobStatus,
     Lane,
@@ -28,7 +29,7 @@ from holdfast.core.model import (
 )
 from holdfast.core.replay import replay
 from holdfast.playbook.definition import Definition
-from holdfast.store.rows import events_after
+from holdfast.store.rows import EventPlace, events_after
 from simulation.claim_rules import check_leases
 from simulation.gate_rules import GateRules
 from simulation.history import ENDS_A_TRANSACTION, History, Violation, ensure
@@ -51,6 +52,7 @@ class Invariants:
         self._event_rows: list[Sequence[Any]] = []
         self._logs: dict[int, list[Event]] = {}
         self._histories: dict[int, History] = {}
+        self._begun: dict[int, Event] = {}
         self._fences: set[tuple[int, str]] = set()
         self._settled: dict[tuple[int, str], Outcome] = {}
         self._outputs: dict[int, tuple[str, str]] = {}
@@ -87,6 +89,7 @@ class Invariants:
         self._forget_pruned(executions)
         self._remember_keys(executions)
         told = self._append(events)
+        told |= self._tell_beginnings(jobs.values())
         touched = set(told)
         touched.update(id_ for id_, line in executions.items() if self.executions.get(id_) != line)
         for id_, job in jobs.items():
@@ -120,10 +123,30 @@ class Invariants:
         told = set()
         for row in rows:
             self._last_event_row = row[0]
-            events = events_after([row], (0, -1), 1_000)
+            events = events_after([row], EventPlace(), 1_000)
             told.add(row[1])
             ensure(events and events[-1].type in ENDS_A_TRANSACTION, "cut off in the middle: {}", events)
+            begun = self._begun.pop(row[1], None)
+            if begun is not None:  # the job's row has told it already, and so it is in the log
+                first = events.pop(0)
+                ensure(_without_id(first) == _without_id(begun), "{} began as {}", first, begun)
             self._logs.setdefault(row[1], []).extend(events)
+        return told
+
+    def _tell_beginnings(self, jobs: Iterable[JobLine]) -> set[int]:
+        """Attempts that run are told by their jobs' rows, as the store's query of events does."""
+        told = set()
+        for job in jobs:
+            if job.status != JobStatus.LEASED or job.execution_id in self._begun:
+                continue
+            data = {"attempt": job.attempts, "is_retry": job.attempts > 1, "worker": job.worker_id}
+            begun = Event(
+                id="", execution_id=job.execution_id, at=job.last_attempt_at or 0.0,
+                type=EventType.ACTION_STARTED, step=job.step, data=data,
+            )  # fmt: skip
+            self._begun[job.execution_id] = begun
+            self._logs.setdefault(job.execution_id, []).append(begun)
+            told.add(job.execution_id)
         return told
 
     def _forget_pruned(self, executions: dict[int, ExecutionLine]) -> None:
@@ -138,6 +161,7 @@ class Invariants:
             self.gates.pruned(line)
             self._logs.pop(id_)
             self._histories.pop(id_)
+            self._begun.pop(id_, None)
             self._event_rows = [row for row in self._event_rows if row[1] != id_]
             self._keys = {key: known for key, known in self._keys.items() if known != id_}
             for job in self.jobs.values():
@@ -289,3 +313,7 @@ class Invariants:
         fresh.gates.forgive(self.gates)
         await fresh.look(store)
         ensure(not fresh.running, "these never ended: {}", fresh.running)
+
+
+def _without_id(event: Event) -> Event:
+    return msgspec.structs.replace(event, id="")

@@ -22,7 +22,8 @@ _EXECUTIONS = """SELECT id, path, definition_id, status, round, manual_retries, 
 FROM {schema}executions ORDER BY id"""
 _JOBS = """SELECT j.id, j.execution_id, j.step, j.round, j.status, j.attempts, j.max_attempts,
     j.available_at, j.fence, j.lease_until, j.dead_reason, j.losses, j.crashes, j.settled_fence, j.output,
-    j.held_by, j.scheduled_for, j.limited, g.handler, g.lane, g.rank, g.alone, g.limit_name, g.path, g.step
+    j.held_by, j.scheduled_for, j.limited, g.handler, g.lane, g.rank, g.alone, g.limit_name, g.path, g.step,
+    j.last_attempt_at, j.worker_id
 FROM {schema}jobs j JOIN {schema}claim_groups g ON g.id = j.claim_group ORDER BY j.id"""
 _BATCHES = """SELECT id, path, definition_id, lane, idempotency_key, items, attention, closed_at,
     cancelled_at, gates
@@ -89,6 +90,8 @@ class JobLine(NamedTuple):
     limit: str
     path: str
     group_step: str
+    last_attempt_at: float | None
+    worker_id: str | None
 
     @property
     def is_live(self) -> bool:

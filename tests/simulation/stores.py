@@ -170,8 +170,12 @@ class SimulatedPostgres(PostgresStore):
     async def claim(self, request: ClaimRequest, now: float) -> list[Claimed]:
         return await super().claim(request, now + self.claim_lead)
 
-    async def _transact(self, action: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _transact(
+        self, action: Callable[[Connection], Awaitable[T]], *, one_statement: bool = False
+    ) -> T:
         fault = self.trouble.strike()
+        if one_statement and fault is Fault.INSIDE:
+            self.trouble.lose()  # it has no inside
 
         async def broken(db: Connection) -> T:
             await action(db)
@@ -179,7 +183,9 @@ class SimulatedPostgres(PostgresStore):
 
         await self.trouble.pause()
         try:
-            answer = await super()._transact(broken if fault is Fault.INSIDE else action)
+            answer = await super()._transact(
+                broken if fault is Fault.INSIDE else action, one_statement=one_statement
+            )
         except StoreUnavailable:
             self.trouble.lose()
         if fault is Fault.AFTER:

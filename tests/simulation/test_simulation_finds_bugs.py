@@ -222,7 +222,7 @@ def what_the_fleet_has_leased_is_not_counted(patch: Patch) -> None:
 
 
 def a_claim_does_not_count_what_it_takes_itself(patch: Patch) -> None:
-    patch.setattr(Room, "take", lambda self, limit, lane: True)
+    patch.setattr(Room, "take", lambda self, limit, lane, jobs=1: True)
 
 
 def the_reserve_is_open_to_all(patch: Patch) -> None:
@@ -306,7 +306,7 @@ def an_item_that_is_retried_by_hand_is_not_waited_for(patch: Patch) -> None:
 
 
 def a_barrier_opens_while_one_is_not_settled(patch: Patch) -> None:
-    def open_barriers(gates: Gates, live: Any, definition: Any, now: float) -> None:
+    def open_barriers(gates: Gates, now: float) -> None:
         for gate in gates.barriers:
             if gate.opened_at is None and gate.unsettled <= 1:
                 gate.opened_at, gate.scheduled_for = now, now + gate.delay_seconds
@@ -324,7 +324,7 @@ def a_barrier_opens_before_its_batch_is_closed(patch: Patch) -> None:
 
         def open_all(batch: Any, live: Any) -> Any:
             gates = gates_of(batch)
-            batches._open_barriers(gates, live, definition, now)
+            batches._open_barriers(gates, now)
             return with_gates(batch, gates)
 
         await self._store.amend_batch(batch_id, open_all, now, count_jobs=True)
@@ -347,8 +347,8 @@ def who_goes_on_with_an_opening_takes_a_time_of_his_own(patch: Patch) -> None:
 def a_barrier_counts_as_passed_before_anybody_has(patch: Patch) -> None:
     open_barriers = batches._open_barriers
 
-    def spoiled(gates: Gates, live: Any, definition: Any, now: float) -> None:
-        open_barriers(gates, live, definition, now)
+    def spoiled(gates: Gates, now: float) -> None:
+        open_barriers(gates, now)
         for gate in gates.barriers:
             gate.released = gate.opened_at is not None
 
@@ -389,10 +389,10 @@ def a_wave_starts_while_others_are_at_work(patch: Patch) -> None:
 def a_wave_starts_before_its_longest_delay(patch: Patch) -> None:
     start_waves = batches._start_waves
 
-    def spoiled(gates: Gates, live: Any, now: float) -> None:
+    def spoiled(gates: Gates, now: float) -> None:
         for wave in gates.waves:
             wave.longest_delay /= 2
-        start_waves(gates, live, now)
+        start_waves(gates, now)
 
     patch.setattr(batches, "_start_waves", spoiled)
 
@@ -466,15 +466,16 @@ BUGS: tuple[Bug, ...] = (
 @pytest.mark.no_cover
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_a_bug_is_found(bug: Bug, monkeypatch: Patch, sqlite_url: str) -> None:
-    bug(monkeypatch)
-
     async def play_until_it_breaks() -> None:
         async with open_stage(sqlite_url) as stage:
+            await stage.play(0)  # without the bug nothing breaks
+            bug(monkeypatch)
             for seed in range(SEEDS_MAX):
                 await stage.play(seed)
 
     with pytest.raises(SeedFailed) as found:
         run(play_until_it_breaks(), 300)
+    assert not isinstance(found.value.__cause__, AttributeError | NameError | TypeError), "broken, not found"
     told = str(found.value)
     seed = re.match(r"Seed (\d+) on sqlite", told)
     assert seed is not None

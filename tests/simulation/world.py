@@ -104,9 +104,9 @@ class Process:
 
     async def settle(self) -> None:
         """Wait for transactions whose callers have gone."""
-        for group in (self.engine._submits, self.engine._reports):
-            if group._flusher is not None:
-                await asyncio.wait([group._flusher])
+        for group in (self.engine._submits, self.engine._reporting._reports):
+            if group._flushers:
+                await asyncio.wait(set(group._flushers))
 
     def __str__(self) -> str:
         return self.name

@@ -202,8 +202,8 @@ def failure_from_exception(exc: BaseException, *, now: float | None = None) -> F
 def _tells_more(exc: BaseException) -> bool:
     """Whether it has any attribute of a library's error. Most have none, and are not asked for each."""
     for kind in type(exc).__mro__:
-        if kind is BaseException:
-            break
+        if kind is BaseException or kind is object:
+            continue  # a mixin may stand behind them
         if not _TELLING.isdisjoint(kind.__dict__):
             return True
     return not _TELLING.isdisjoint(exc.__dict__)

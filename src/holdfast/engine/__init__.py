@@ -212,7 +212,7 @@ class Engine:
             claimed = await self._put_back_early(claimed)
             alone_ready = not alone and await self._is_alone_ready(request, now, idle=not claimed)
             if claimed:
-                self._reporting.held.remember(claimed, worker_id, now)
+                self._reporting.held.remember(claimed, worker_id)
                 return LeaseResult(await self._leased(claimed), alone_ready)
             return LeaseResult([], alone_ready, await self.store.next_due(request, now))
         except BaseException:
@@ -341,7 +341,8 @@ class Engine:
 
     def transaction(self) -> StepTransaction:
         """For one attempt: its SQL and its completion commit together."""
-        return StepTransaction(self.store, self._preparation, self._definitions, self._planning)
+        held = self._reporting.held
+        return StepTransaction(self.store, self._preparation, self._definitions, self._planning, held)
 
     # sweep, retention
 

@@ -22,6 +22,7 @@ from holdfast.store.stages import FollowingJob, HeldStage, StageEnd
 
 # Of more than these the oldest are forgotten: no worker holds as many, so they have been lost or given back.
 LEASES_MAX = 20_000
+WORKLOAD_CHARS_MAX = 50_000_000
 ENDS_MAX = 1_000
 
 _EndKey = tuple[int, str, int, int, Lane, str]
@@ -35,21 +36,28 @@ class HeldLeases:
     def __init__(self, definitions: Definitions) -> None:
         self._definitions = definitions
         self._leases: dict[int, _Lease] = {}
+        self._workload_chars = 0
         self._ends: dict[_EndKey, StageEnd | None] = {}
 
-    def remember(self, claimed: Iterable[Claimed], worker_id: str, at: float) -> None:
+    def remember(self, claimed: Iterable[Claimed], worker_id: str) -> None:
         begun: dict[tuple[str, int], str] = {}
         for row in claimed:
             kind = (row.step, row.attempts)
             if kind not in begun:
-                begun[kind] = began(row.step, row.attempts, worker_id, at)
+                begun[kind] = began(row.step, row.attempts, worker_id, row.leased_at)
+            self._drop(row.id)
             self._leases[row.id] = (row, begun[kind])
-        while len(self._leases) > LEASES_MAX:
-            del self._leases[next(iter(self._leases))]
+            self._workload_chars += len(row.workload)
+        while len(self._leases) > LEASES_MAX or (self._workload_chars > WORKLOAD_CHARS_MAX and self._leases):
+            self._drop(next(iter(self._leases)))
 
-    def forget(self, leases: Iterable[LeaseRef]) -> None:
+    def _drop(self, job_id: int) -> None:
+        if (lease := self._leases.pop(job_id, None)) is not None:
+            self._workload_chars -= len(lease[0].workload)
+
+    def forget(self, leases: Iterable[LeaseRef | Report]) -> None:
         for lease in leases:
-            self._leases.pop(lease.queue_id, None)
+            self._drop(lease.queue_id)
 
     def take(self, report: Report) -> Claimed | None:
         """The lease that this report ends. One that is not here was given out elsewhere, or has been reported
@@ -57,7 +65,8 @@ class HeldLeases:
         lease = self._leases.get(report.queue_id)
         if lease is None or lease[0].fence != report.fence:
             return None
-        return self._leases.pop(report.queue_id)[0]
+        self._drop(report.queue_id)
+        return lease[0]
 
     def stages(self, items: Sequence[Prepared]) -> list[HeldStage | None]:
         """For each report the stage that it completes; None where it must be settled under lock. A lease is
@@ -68,7 +77,7 @@ class HeldLeases:
             if type(item) is Succeeded:
                 lease = self._leases.get(item.queue_id)
                 if lease is not None and lease[0].fence == item.fence:
-                    del self._leases[item.queue_id]
+                    self._drop(item.queue_id)
                     stage = self._stage(item, *lease)
             stages.append(stage)
         return stages

@@ -13,6 +13,7 @@ from holdfast.core.model import Ack, AckCode, Report
 from holdfast.engine.batch_book import BatchBook
 from holdfast.engine.checks import is_id
 from holdfast.engine.definitions import Definitions
+from holdfast.engine.held import HeldLeases
 from holdfast.engine.planning import Planning
 from holdfast.engine.prepare import Preparation
 from holdfast.engine.settle import SettlePlan, Succeeded
@@ -31,8 +32,14 @@ class _Refused(Exception):
 
 class StepTransaction:
     def __init__(
-        self, store: Store, preparation: Preparation, definitions: Definitions, planning: Planning
+        self,
+        store: Store,
+        preparation: Preparation,
+        definitions: Definitions,
+        planning: Planning,
+        held: HeldLeases,
     ) -> None:
+        self._held = held
         self._store = store
         self._planning = planning
         self._preparation = preparation
@@ -73,6 +80,7 @@ class StepTransaction:
             await self._transaction.amend_job(report.queue_id, settle_or_undo, now, batches=book.load)
         except _Refused as refused:
             return refused.ack
+        self._held.forget([report])
         self._planning.attend(book)
         if settle.makes_work or self._has_submitted or self._planning.fleet_limited:
             self._store.announce_work()

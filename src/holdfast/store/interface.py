@@ -88,6 +88,7 @@ class Claimed(msgspec.Struct, frozen=True, array_like=True):
     clear: str | None
     workload: str
     scheduled_for: float | None
+    leased_at: float
     limited: bool
 
 

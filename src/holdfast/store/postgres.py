@@ -27,7 +27,6 @@ from holdfast.core.model import (
     ClaimGroup,
     Event,
     ExecutionRow,
-    ExecutionStatus,
     JobRow,
     LeaseRef,
     WorkerRow,
@@ -70,7 +69,10 @@ NOTIFY_FLUSH_SECONDS = 1.0
 LISTEN_RETRY_SECONDS = 1.0
 JOBS_MAX = 1_000_000
 DEADLOCK_TRIES = 5
+PRUNE_LOOK_ROWS = 2_000
+PRUNE_LOOKS_MAX = 20
 COMMAND_TIMEOUT_SECONDS = 60.0
+MIGRATION_TIMEOUT_SECONDS = 24 * 3600.0
 
 # A process that vanishes in the middle of a transaction must not keep its rows locked for hours.
 _SESSION = {
@@ -131,6 +133,7 @@ class PostgresStore(PostgresClaim, PostgresStages, PostgresBatches, Controlling,
         self._groups: dict[ClaimGroup, int] = {}
         self._limited_offers: set[Offer] = set()
         self._identity: str | None = None
+        self._pruned_up_to = 0
         self._signal = WorkSignal()
         self._process = secrets.token_hex(8)
         self._connections: Connections | None = None
@@ -193,7 +196,8 @@ class PostgresStore(PostgresClaim, PostgresStages, PostgresBatches, Controlling,
             )
             found = await self._check_schema(db, len(migrations), migrate=True, exists=True)
             for migration in migrations[found:]:
-                await db.execute(migration.sql)
+                # It may write a large table anew, which is nobody's fault.
+                await db.execute(migration.sql, timeout=MIGRATION_TIMEOUT_SECONDS)
                 await db.execute("INSERT INTO holdfast.schema_version VALUES ($1)", migration.version)
 
     async def _check_schema(self, db: Connection, known: int, *, migrate: bool, exists: bool) -> int:
@@ -406,7 +410,16 @@ class PostgresStore(PostgresClaim, PostgresStages, PostgresBatches, Controlling,
         await self._save(db, changes.batches)
 
     async def prune(self, finished_before: float, limit: int) -> int:
-        pruned: int = (await self._query("prune", finished_before, limit))[0][0]
+        pruned = 0
+        for _ in range(PRUNE_LOOKS_MAX):
+            bound = (finished_before, limit - pruned, self._pruned_up_to, PRUNE_LOOK_ROWS)
+            [(found, last, is_old)] = await self._query("prune", *bound)
+            pruned += found
+            if pruned >= limit:
+                break  # there may be more among those
+            self._pruned_up_to = last if is_old else 0
+            if not is_old:
+                break
         await self._query("prune_batches", finished_before)
         return pruned
 
@@ -447,9 +460,7 @@ class PostgresStore(PostgresClaim, PostgresStages, PostgresBatches, Controlling,
         return rows.execution_row(found[0]) if found else None
 
     async def executions(self, query: ExecutionFilter) -> list[ExecutionRow]:
-        conditions = query.conditions()
-        if query.status is ExecutionStatus.FAILED:
-            conditions.append(("e.failed = {}", True))  # they have an index
+        conditions = query.conditions() + self._by_index(query.batch_id, query.status)
         found = await self._list("executions", conditions, query.limit)
         return [rows.execution_row(row) for row in found]
 

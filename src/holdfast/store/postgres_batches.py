@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from holdfast.core.gates import BatchState
+from holdfast.core.model import ExecutionStatus
 from holdfast.store import rows
-from holdfast.store.interface import AddingPlan, BatchesLoader, BatchPlan, LiveJobs, NewBatch
+from holdfast.store.interface import AddingPlan, BatchesLoader, BatchPlan, Condition, LiveJobs, NewBatch
 from holdfast.store.new_executions import Inserted, NewExecution
 
 T = TypeVar("T")
@@ -28,6 +29,13 @@ class PostgresBatches:
         self, db: Connection, executions: Sequence[NewExecution], now: float, *, apart: bool = False
     ) -> list[Inserted]:
         raise NotImplementedError
+
+    def _by_index(self, batch_id: int | None, status: ExecutionStatus | None) -> list[Condition]:
+        if status is ExecutionStatus.FAILED:
+            return [("e.failed = {}", True)]
+        if status is ExecutionStatus.RUNNING:
+            return [("e.running_in = {}", batch_id)]
+        return []
 
     async def create_batch(self, batch: NewBatch, now: float) -> tuple[BatchState, bool]:
         async def create(db: Connection) -> tuple[BatchState, bool]:

@@ -30,10 +30,9 @@ class PostgresStages:
     _sql: dict[str, str]
     _groups: dict[ClaimGroup, int]
 
-    async def _fetch(self, sql: str, *bindings: Any) -> list[Any]:
-        raise NotImplementedError
-
-    async def _transact(self, action: Callable[[Connection], Awaitable[T]]) -> T:
+    async def _transact(
+        self, action: Callable[[Connection], Awaitable[T]], *, one_statement: bool = False
+    ) -> T:
         raise NotImplementedError
 
     async def _group_ids(self, db: Connection, wanted: set[ClaimGroup]) -> dict[ClaimGroup, int]:
@@ -47,19 +46,19 @@ class PostgresStages:
         if wanted := {end.following.group for end in ends.values() if end.following} - groups.keys():
             groups = await self._transact(lambda db: self._group_ids(db, wanted))
         jobs, executions, fences, hashes, outputs, _ = zip(*ordered, strict=True)
+        bound = (
+            jobs,
+            executions,
+            SEPARATOR.join(fences),
+            SEPARATOR.join(hashes),
+            SEPARATOR.join(outputs),
+            [numbers[id(stage.end)] for stage in ordered],
+            *zip(*(_end_columns(end, groups) for end in ends.values()), strict=True),
+            now,
+        )
         try:
-            await self._fetch(
-                self._sql["complete_held"],
-                jobs,
-                executions,
-                SEPARATOR.join(fences),
-                SEPARATOR.join(hashes),
-                SEPARATOR.join(outputs),
-                [numbers[id(stage.end)] for stage in ordered],
-                *zip(*(_end_columns(end, groups) for end in ends.values()), strict=True),
-                now,
-            )
-        except asyncpg.DivisionByZeroError:
+            await self._transact(lambda db: db.fetch(self._sql["complete_held"], *bound), one_statement=True)
+        except asyncpg.InvalidTextRepresentationError:
             return False
         return True
 

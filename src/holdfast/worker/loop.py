@@ -458,17 +458,18 @@ class Worker:
                 outcome = attempt.run_at_once()
             except asyncio.CancelledError as error:
                 outcome = attempt.failed_by(error)
-                self._keep(task)
+            if outcome is not None and task.cancelling():
+                await self._keep(task)
             if outcome is None:
                 await self._run_waiting(waiting, attempt, _Running(task, context, started))
             else:
                 self._outcomes.append(Report(waiting.lease.queue_id, waiting.lease.fence, outcome))
                 self._outcome_arrived.set()
                 self._learn(started)
-                if time.perf_counter() - self._rested_at > REST_SECONDS:
-                    # Handlers that never wait must not keep reports, leases and stops waiting.
-                    await asyncio.sleep(0)
-                    self._rested_at = time.perf_counter()
+            if time.perf_counter() - self._rested_at > REST_SECONDS:
+                # Handlers that never wait must not keep reports, leases and stops waiting.
+                await asyncio.sleep(0)
+                self._rested_at = time.perf_counter()
             self._room_made.set()
 
     def _next_job(self) -> Waiting | None:
@@ -481,9 +482,14 @@ class Worker:
         took, mean = time.perf_counter() - started, self._mean_seconds
         self._mean_seconds = took if mean is None else mean + 0.1 * (took - mean)
 
-    def _keep(self, task: asyncio.Task[None]) -> None:
+    async def _keep(self, task: asyncio.Task[None]) -> None:
         """However the handler took a cancellation, or caused one, the slot goes on."""
         while task.cancelling() and not self._is_over:
+            try:
+                await asyncio.sleep(0)  # where one that was not taken yet comes out
+            except asyncio.CancelledError:
+                if self._is_over:
+                    raise
             task.uncancel()
 
     async def _run_waiting(self, waiting: Waiting, attempt: Attempt, running: _Running) -> None:
@@ -510,7 +516,7 @@ class Worker:
             del self._running[lease]
             self._running_bulk -= is_bulk
             self._abandoned.discard(lease)
-            self._keep(running.task)
+            await self._keep(running.task)
         self._learn(running.started)
         if attempt.thread is not None and not attempt.thread.done():
             # A thread cannot be killed: its slot stays taken until it has ended.

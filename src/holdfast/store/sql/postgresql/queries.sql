@@ -82,7 +82,7 @@ WITH <<new_input>>, added AS (
     ON CONFLICT (path, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
     RETURNING id
 ), job AS (
-    <<new_jobs>> WHERE id IN (SELECT id FROM added)
+    <<new_jobs>> WHERE id IN (SELECT id FROM added) ORDER BY input.id
 ), event AS (
     <<new_events>> WHERE id IN (SELECT id FROM added)
 )
@@ -160,10 +160,10 @@ locked AS (
     WHERE j.id = ANY (ARRAY(SELECT id FROM locked)) AND g.id = j.claim_group
     RETURNING j.id, j.fence, j.execution_id, j.step, g.handler, j.element, j.round, j.attempts,
         j.max_attempts, g.lane, j.lease_until, j.leased_alone, j.clear, j.scheduled_for, j.claim_group,
-        g.rank, j.available_at
+        g.rank, j.available_at, j.last_attempt_at
 )
 SELECT leased.id, fence, execution_id, path, definition_id, step, handler, element, round, attempts,
-    max_attempts, lane, lease_until, leased_alone, clear, workload, scheduled_for,
+    max_attempts, lane, lease_until, leased_alone, clear, workload, scheduled_for, last_attempt_at,
     EXISTS (SELECT FROM wanted w WHERE w.claim_group = leased.claim_group AND w.limited)
 FROM refused
 LEFT JOIN leased ON true
@@ -324,7 +324,7 @@ INSERT INTO holdfast.events (execution_id, at, body)
 SELECT execution_id, $8::float8, events FROM x ORDER BY position;
 
 -- name: complete_held
--- All of them or none: where a fence is not found, the division fails, and with it the statement. What attempts
+-- All of them or none: where a fence is not found, the last line is no number, and the statement fails. What attempts
 -- have in common is looked up by the number of their kind.
 WITH x AS MATERIALIZED (
     SELECT * FROM unnest(
@@ -354,7 +354,9 @@ WITH x AS MATERIALIZED (
     INSERT INTO holdfast.events (execution_id, at, body)
     SELECT x.execution_id, $15::float8, ($9::text[])[x.kind] FROM x ORDER BY x.position
 )
-SELECT 1 / (count(*) = cardinality($1::bigint[]))::integer FROM job;
+SELECT CASE WHEN count(*) = cardinality($1::bigint[]) THEN count(*)
+    ELSE ('only ' || count(*) || ' of these leases are still held')::integer END
+FROM job;
 
 -- name: update_jobs
 UPDATE holdfast.jobs j
@@ -417,13 +419,16 @@ SELECT execution_id, step, round, output FROM holdfast.jobs
 WHERE execution_id = ANY ($1::bigint[]) AND status = 'done' ORDER BY round;
 
 -- name: prune
--- A batch is kept whole until all of it has ended.
-WITH doomed AS (
-    SELECT id FROM holdfast.executions e
-    WHERE finished_at < $1 AND (batch_id IS NULL OR NOT EXISTS (
+-- Among the next $4 executions behind $3. A batch is kept whole until all of it has ended. Says how far it looked,
+-- and whether any of those began early enough to have ended by then.
+WITH looked AS MATERIALIZED (
+    SELECT id, created_at FROM holdfast.executions WHERE id > $3 ORDER BY id LIMIT $4
+), doomed AS (
+    SELECT e.id FROM looked JOIN holdfast.executions e ON e.id = looked.id
+    WHERE e.finished_at < $1 AND (e.batch_id IS NULL OR NOT EXISTS (
         SELECT FROM holdfast.executions r WHERE r.running_in = e.batch_id
     ) AND EXISTS (SELECT FROM holdfast.batches b WHERE b.id = e.batch_id AND b.closed_at IS NOT NULL))
-    ORDER BY id LIMIT $2 FOR UPDATE SKIP LOCKED
+    ORDER BY e.id LIMIT $2 FOR UPDATE OF e SKIP LOCKED
 ), execution AS (
     DELETE FROM holdfast.executions WHERE id IN (SELECT id FROM doomed)
 ), job AS (
@@ -431,7 +436,7 @@ WITH doomed AS (
 ), event AS (
     DELETE FROM holdfast.events WHERE execution_id IN (SELECT id FROM doomed)
 )
-SELECT count(*) FROM doomed;
+SELECT (SELECT count(*) FROM doomed), max(id), coalesce(min(created_at) <= $1, false) FROM looked;
 
 -- name: prune_batches
 DELETE FROM holdfast.batches b

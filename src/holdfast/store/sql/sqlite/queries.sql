@@ -110,6 +110,7 @@ WHERE id IN (SELECT value FROM json_each(:ids));
 -- name: claimed
 SELECT j.id, j.fence, j.execution_id, e.path, e.definition_id, j.step, g.handler, j.element, j.round,
     j.attempts, j.max_attempts, g.lane, j.lease_until, j.leased_alone, j.clear, e.workload, j.scheduled_for,
+    j.last_attempt_at,
     :limits <> '[]' AND EXISTS (
         SELECT 1 FROM json_each(:limits) l WHERE l.value IN (g.limit_name, 'max_concurrency')
     )
