@@ -30,7 +30,7 @@ from bench.peers.measures import (
     Measure,
 )
 from bench.peers.places import Places
-from bench.peers.report import described, table_of
+from bench.peers.report import described, table_of, to_keep
 from bench.peers.sitting import Figures, Results, Sitting, best_setting
 from bench.peers.turn import ROOT, Limits, Outcome, Programs, take_turn
 from running import eventually, run
@@ -390,3 +390,11 @@ def test_the_command_measures_and_writes_what_it_found(
     assert list(sitting["measures"]) == ["callers"]
     assert sitting["measures"]["callers"]["figures"]["holdfast-sqlite"]["figure"] > 0
     assert ElementTree.fromstring(drawn.read_text()).tag.endswith("svg")
+
+
+def test_a_file_keeps_the_sentence_of_a_failure_and_not_the_last_words_of_its_process() -> None:
+    figures = {"celery": {"failure": "Nothing was finished for 60 s.\n/home/ann/bin/celery: warm shutdown"}}
+    sitting = {"measures": {"retry": {"figures": figures}}}
+    kept = to_keep(sitting)
+    assert kept["measures"]["retry"]["figures"]["celery"]["failure"] == "Nothing was finished for 60 s."
+    assert "celery: warm" in figures["celery"]["failure"]

@@ -17,7 +17,7 @@ from bench.peers.chart import chart
 from bench.peers.contenders import CONTENDERS, Contender
 from bench.peers.measures import MEASURES
 from bench.peers.places import Places
-from bench.peers.report import default_paths, described, node_version, show, table_of, verdict_line
+from bench.peers.report import default_paths, described, node_version, show, table_of, to_keep, verdict_line
 from bench.peers.sitting import Sitting
 from bench.peers.turn import ROOT, Programs
 
@@ -101,7 +101,7 @@ def main(
     console.print(verdict_line(verdicts(table_of(results))))
     default_out, default_chart = default_paths(ROOT, whole=not (quick or only or names or missing))
     for path, text in (
-        (out or default_out, json.dumps(whole, indent=1) + "\n"),
+        (out or default_out, json.dumps(to_keep(whole), indent=1) + "\n"),
         (chart_path or default_chart, chart(whole)),
     ):
         path.parent.mkdir(parents=True, exist_ok=True)

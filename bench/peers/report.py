@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import platform
 import subprocess
@@ -131,8 +132,19 @@ def node_version(programs: Programs) -> str | None:
     return said.stdout.strip().removeprefix("v")
 
 
+def to_keep(sitting: Mapping[str, Any]) -> dict[str, Any]:
+    """The sitting as it is written to a file: of a failure its sentence, and not the last words of a process,
+    which name places of this machine."""
+    kept: dict[str, Any] = copy.deepcopy(dict(sitting))
+    for measure in kept["measures"].values():
+        for entry in measure["figures"].values():
+            if "failure" in entry:
+                entry["failure"] = entry["failure"].splitlines()[0]
+    return kept
+
+
 def show(console: Console, sitting: Mapping[str, Any]) -> None:
-    """Print what a sitting found; everything shown is in the JSON as well."""
+    """Print what a sitting found; all but the last words of what failed is in the JSON as well."""
     for name, measure in sitting["measures"].items():
         console.print(_measure_screen(MEASURES[name], measure["figures"], sitting["contenders"]))
         for key, entry in measure["figures"].items():

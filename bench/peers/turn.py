@@ -49,7 +49,7 @@ class Limits:
 
     command: float = 120.0
     work: float = 90.0
-    idle: float = 20.0
+    idle: float = 60.0
     stop: float = 5.0
 
 
