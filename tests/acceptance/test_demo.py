@@ -179,8 +179,9 @@ def processes_of(kept: Path) -> dict[int, set[int]]:
 )
 def test_no_process_is_left_behind_however_it_ends(number: signal.Signals, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'own.db'}"
+    # As a script starts it in the background, where Ctrl-C is ignored at first.
     process = subprocess.Popen(
-        [*DEMO, "--keep", "--db", url],
+        ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *DEMO, "--keep", "--db", url],
         cwd=tmp_path,
         env=os.environ | {"TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE,

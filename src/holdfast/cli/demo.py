@@ -272,7 +272,10 @@ class Show:
 
 
 def _end_in_order_when_told() -> None:
-    """The signals of service managers and closed terminals are taken as Ctrl-C: nothing is left behind."""
+    """The signals of service managers and closed terminals are taken as Ctrl-C: nothing is left behind.
+    A script that starts it in the background has Ctrl-C ignored there, and all of them with it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
