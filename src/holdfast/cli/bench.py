@@ -27,7 +27,7 @@ SCENARIO_NAMES = (
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Smaller sizes and fewer rounds: about three minutes in all.")
+@click.option("--quick", is_flag=True, help="Smaller sizes and fewer rounds: about five minutes in all.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, and nothing else.")
 @click.option("--store", type=click.Choice(STORES), default="both", show_default=True)
 @click.option(
