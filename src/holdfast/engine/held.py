@@ -26,8 +26,6 @@ WORKLOAD_CHARS_MAX = 50_000_000
 ENDS_MAX = 1_000
 
 _EndKey = tuple[int, str, int, int, Lane, str]
-
-
 # With the event that tells its beginning. A plain tuple: there are thousands a second.
 _Lease = tuple[Claimed, str]
 
