@@ -13,6 +13,8 @@ import pytest
 
 from holdfast.bench.postgres import TemporaryPostgres
 
+pytest_plugins = ["watchdog"]
+
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[TemporaryPostgres]:
