@@ -49,6 +49,6 @@ def test_a_test_that_hangs_is_named_with_all_that_it_waited_for(tmp_path: Path, 
     )
     assert ended.returncode == (watchdog.EXIT_CODE if processes == "0" else 1)
     assert "test_hangs.py::test_never_ends has not ended within 1 s." in ended.stderr
-    assert "in stubborn" in ended.stderr
+    assert "in stubborn" in ended.stderr and "in wait_for_nobody" in ended.stderr
     if processes == "2":
         assert "crashed while running 'test_hangs.py::test_never_ends'" in ended.stdout

@@ -17,6 +17,8 @@ from typing import TextIO
 
 import pytest
 
+from running import where_it_stands
+
 LOOK_SECONDS = 0.5
 EXIT_CODE = 70
 
@@ -51,7 +53,7 @@ class Watchdog:
             faulthandler.dump_traceback(self._told)
             for loop in [o for o in gc.get_objects() if isinstance(o, asyncio.AbstractEventLoop)]:
                 for task in asyncio.all_tasks(loop):
-                    task.print_stack(file=self._told)
+                    print(where_it_stands(task), file=self._told)
             self._told.flush()
         finally:
             os._exit(EXIT_CODE)

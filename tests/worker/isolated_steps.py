@@ -119,6 +119,12 @@ def sleeps(ctx: Context) -> None:
 
 
 @isolated(timeout=0.5)
+def sleeps_in_another_group(ctx: Context) -> None:
+    os.setpgid(0, os.getpgid(os.getppid()))
+    time.sleep(3600)
+
+
+@isolated(timeout=0.5)
 def holds_the_interpreter(ctx: Context) -> None:
     """In C, with the interpreter's lock: nothing else in that process runs any more."""
     re.match(r"(a*)*b", "a" * 60)

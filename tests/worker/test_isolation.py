@@ -245,7 +245,11 @@ def test_a_process_is_replaced_after_its_share_of_calls(
     assert pids[0] == pids[1] != pids[2]
 
 
-@pytest.mark.parametrize("step", [steps.sleeps, steps.holds_the_interpreter], ids=lambda step: step.name)
+@pytest.mark.parametrize(
+    "step",
+    [steps.sleeps, steps.sleeps_in_another_group, steps.holds_the_interpreter],
+    ids=lambda step: step.name,
+)
 def test_a_step_that_blocks_for_ever_is_killed_and_its_slot_is_free(sqlite_url: str, step: Any) -> None:
     stuck, after = views(sqlite_url, (step, None), (steps.doubled, {"number": 1}), concurrency=1)
     message = f"Step {step.name} did not finish within its timeout of 0.5 s."

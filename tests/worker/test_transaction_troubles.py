@@ -6,7 +6,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -17,6 +19,7 @@ from holdfast.core.model import ExecutionStatus
 from holdfast.store import store_from_url
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite_transaction import TransactionLine
 from notes_table import DELAYS, ENDS_SOON, INSERT, Notes, ended, errors_of
 from running import eventually, run
 
@@ -432,6 +435,31 @@ def test_many_rows_do_not_outlast_the_bound(sqlite_url: str, monkeypatch: pytest
             assert view.execution.error.error_type == "timeout"
             assert await notes.all() == []
 
+    run(scenario())
+
+
+def test_a_statement_that_begins_just_as_the_time_is_over_is_cut_off(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_handler = TransactionLine.as_handler
+
+    def late(line: TransactionLine, action: Callable[[], Any]) -> Any:
+        time.sleep(0.3)  # after the look at the clock, and before SQLite has begun
+        return as_handler(line, action)
+
+    async def scenario() -> None:
+        store = store_from_url(sqlite_url)
+        await store.open()
+        transaction = store.transaction()
+        await transaction.fetch("SELECT 1", ())
+        monkeypatch.setattr(TransactionLine, "as_handler", late)
+        with pytest.raises(TransactionLost, match="open for longer"):
+            await transaction.fetch(
+                "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n", ()
+            )
+        await store.close()
+
+    monkeypatch.setattr(SqliteStore, "transaction_seconds_max", 0.2)
     run(scenario())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import threading
 import time
 from typing import Any
@@ -76,6 +77,31 @@ def test_a_worker_that_fails_says_so_at_once_and_raises_at_the_end(
                     await asyncio.wait_for(worker.ended.wait(), ENDS_SOON)
                     await eventually(lambda: "works no more" in caplog.text, ENDS_SOON)
         assert not [task for task in asyncio.all_tasks() if "Sweeper" in repr(task)]
+
+    run(scenario())
+
+
+def test_a_worker_whose_heartbeats_cannot_begin_says_so_and_ends(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf = Holdfast(sqlite_url)
+    new_event_loop = asyncio.new_event_loop
+
+    def none_for_heartbeats() -> asyncio.AbstractEventLoop:
+        if threading.current_thread().name == "holdfast-heartbeats":
+            raise OSError(errno.EMFILE, "Too many open files")
+        return new_event_loop()
+
+    async def handle(ctx: Context) -> None: ...
+
+    hf.pipeline("job", [handle])
+    monkeypatch.setattr(asyncio.events, "new_event_loop", none_for_heartbeats)
+
+    async def scenario() -> None:
+        async with hf:
+            with pytest.raises(OSError, match="Too many open files"):
+                async with hf.working() as worker:
+                    await asyncio.wait_for(worker.ended.wait(), ENDS_SOON)
 
     run(scenario())
 

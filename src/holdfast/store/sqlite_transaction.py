@@ -30,6 +30,7 @@ T = TypeVar("T")
 TRANSACTION_SECONDS_MAX = 5.0
 POLL_SECONDS = 0.1
 ROWS_PER_LOOK = 1_000
+STEPS_PER_LOOK = 10_000  # of SQLite's machine: a millisecond, more or less
 
 # The transaction that is open in this context, so that a handler's other writes can say what is wrong.
 open_here: ContextVar[SqliteTransaction | None] = ContextVar("open_here", default=None)
@@ -93,7 +94,13 @@ class TransactionLine:
         if not self._connected:
             self.db = self.writes.connect_writer()
             self.db.authorizer = self._authorize
+            # Asked while a statement runs. An interrupt from the timer's thread would be forgotten where the
+            # statement is just about to begin.
+            self.db.set_progress_handler(self._must_stop, STEPS_PER_LOOK)
             self._connected = True
+
+    def _must_stop(self) -> bool:
+        return self.current is not None and self.current.is_expired
 
     def as_handler(self, action: Callable[[], T]) -> T:
         self._handler_speaks = True
@@ -154,7 +161,7 @@ class SqliteTransaction:
         self._has_turn = False
         self._is_over = False  # asked to end; a thread of the handler may not know it yet
         self._is_committed = False
-        self._expired = False
+        self.is_expired = False
         self._opened_at = 0.0
         self._timer: threading.Timer | None = None
         self._opening = asyncio.Lock()
@@ -187,7 +194,7 @@ class SqliteTransaction:
 
         def execute() -> None:
             for start in range(0, len(bindings), ROWS_PER_LOOK):
-                if self._expired:  # an interrupt between two rows is forgotten
+                if self.is_expired:  # rows of few steps each are not asked
                     raise self._lost()
                 self._line.db.executemany(sql, bindings[start : start + ROWS_PER_LOOK])
 
@@ -238,13 +245,13 @@ class SqliteTransaction:
                 await self._line.run(self._begin)
 
         def act() -> T:
-            if self._state is not _State.OPEN or self._expired:
+            if self._state is not _State.OPEN or self.is_expired:
                 raise self._lost()
             try:
                 result = action()
             except BaseException as error:
                 self._end_if_undone()
-                if self._expired and isinstance(error, apsw.InterruptError):
+                if self.is_expired and isinstance(error, apsw.InterruptError):
                     raise self._lost() from None
                 raise
             if self._end_if_undone():
@@ -254,7 +261,7 @@ class SqliteTransaction:
         return await self._line.run(act)
 
     def _end_if_undone(self) -> bool:
-        """SQLite ends a transaction by itself at some errors (OR ROLLBACK, an interrupt, a full disk); what
+        """SQLite ends a transaction by itself at some errors (OR ROLLBACK, a full disk, a time limit); what
         came after would be committed on its own."""
         undone = self._state is _State.OPEN and not self._line.db.in_transaction
         if undone:
@@ -322,12 +329,11 @@ class SqliteTransaction:
         with self._line.guard:
             if self._state is not _State.OPEN:
                 return
-            self._expired = True
-            self._line.db.interrupt()
+            self.is_expired = True
         self._line.submit(self._end)
 
     def _lost(self) -> TransactionLost:
-        if self._expired:
+        if self.is_expired:
             return open_for_too_long(self._seconds)
         return TransactionLost("The transaction has ended.", error_type="database_lock")
 

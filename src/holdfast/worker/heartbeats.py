@@ -43,13 +43,18 @@ class Heartbeats:
         self._beaten_at: dict[LeaseRef, float] = {}  # of all that is held
         self._progress: dict[LeaseRef, float] = {}  # what is not told yet
         self._ready = threading.Event()
+        self._failed: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="holdfast-heartbeats", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
         self._ready.wait()
+        if self._failed is not None:
+            raise self._failed
 
     async def stop(self) -> None:
+        if self._failed is not None:
+            return
         self._loop.call_soon_threadsafe(self._stopping.set)
         # With a store that does not answer it ends later, by itself: nothing depends on it any more.
         await asyncio.to_thread(self._thread.join, STOP_SECONDS_MAX)
@@ -73,7 +78,14 @@ class Heartbeats:
             self._progress[lease] = fraction
 
     def _run(self) -> None:
-        asyncio.run(self._beat_until_stopped())
+        try:
+            with asyncio.Runner() as runner:
+                runner.run(self._beat_until_stopped())
+        except BaseException as error:
+            if self._ready.is_set():
+                raise
+            self._failed = error  # no files left for an event loop, say: whoever starts it is told
+            self._ready.set()
 
     async def _beat_until_stopped(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()

@@ -144,14 +144,15 @@ class Worker:
         self._heartbeats = Heartbeats(self._connection, self._lease_seconds, on_lost, self._record)
         self._executor = ThreadPoolExecutor(self._concurrency, "holdfast-handler")
         self._processes = Processes(self._concurrency)
-        self._heartbeats.start()
-        slots = [asyncio.create_task(self._run_slot()) for _ in range(self._concurrency)]
-        reporter = asyncio.create_task(self._report_outcomes())
-        leaser = asyncio.create_task(self._lease_ahead())
-        returner = asyncio.create_task(self._return_what_waits())
-        stopping = asyncio.create_task(self._stopping.wait())
-        tasks = [stopping, leaser, reporter, returner, *slots]
+        tasks: list[asyncio.Task[Any]] = []
         try:
+            self._heartbeats.start()
+            slots = [asyncio.create_task(self._run_slot()) for _ in range(self._concurrency)]
+            reporter = asyncio.create_task(self._report_outcomes())
+            leaser = asyncio.create_task(self._lease_ahead())
+            returner = asyncio.create_task(self._return_what_waits())
+            stopping = asyncio.create_task(self._stopping.wait())
+            tasks = [stopping, leaser, reporter, returner, *slots]
             # None of them ends by itself: one that does has failed, and the worker with it.
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:

@@ -134,6 +134,7 @@ class _Process:
     def _kill_group(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._popen.pid, signal.SIGKILL)
+        self._popen.kill()  # a handler may have taken it to another group
 
     def exit_code(self) -> int | None:
         """What it ended with by itself, None where it did not end and was killed; minus a signal's number."""
