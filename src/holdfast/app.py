@@ -43,6 +43,7 @@ from holdfast.step_function import (
 )
 from holdfast.store import store_from_url
 from holdfast.store.foreign import check_joinable
+from holdfast.tasks import end_tasks
 from holdfast.worker.attempt import Function, Handler
 from holdfast.worker.connection import DirectConnection
 from holdfast.worker.loop import (
@@ -528,9 +529,8 @@ class Holdfast(Operating):
         try:
             yield worker
         finally:
-            sweeping.cancel()
             worker.stop()
-            await asyncio.wait([working, sweeping])
+            await asyncio.gather(end_tasks(sweeping), asyncio.wait([working]))
         if not working.cancelled():
             working.result()
 

@@ -7,9 +7,12 @@ import threading
 import time
 from typing import Any
 
-from holdfast import Context, Holdfast, Retry
+import pytest
+
+from holdfast import Context, Holdfast, Retry, tasks
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.model import EventType, JobStatus
+from holdfast.engine.sweeper import Sweeper
 from holdfast.worker.loop import Worker
 from running import eventually, run
 
@@ -238,3 +241,32 @@ def test_a_stop_without_grace_waits_for_a_lease_that_is_under_way(store_url: str
             assert (job.status, job.attempts) in [(JobStatus.QUEUED, 0), (JobStatus.DONE, 1)]
 
     run(scenario())
+
+
+def test_a_cancellation_that_is_lost_on_its_way_keeps_nobody_from_ending(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that is cut off may tell of a broken connection instead."""
+    monkeypatch.setattr(tasks, "CANCEL_AGAIN_SECONDS", 0.1)
+    hf = Holdfast(sqlite_url)
+    waiting: set[str] = set()
+
+    async def job(ctx: Context) -> None: ...
+
+    hf.pipeline("p", [job])
+
+    async def broken(who: str) -> Any:
+        waiting.add(who)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise RuntimeError("the connection is broken") from None
+
+    monkeypatch.setattr(Sweeper, "sweep", lambda _: broken("sweeper"))
+
+    async def scenario() -> None:
+        async with hf, hf.working() as worker:
+            worker._connection.wait_for_work = lambda *_: broken("leaser")  # type: ignore[method-assign]
+            await eventually(lambda: waiting == {"sweeper", "leaser"}, ENDS_SOON)
+
+    run(scenario(), ENDS_SOON)

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.engine import LEASE_SECONDS_DEFAULT, SWEEP_JOBS, Engine
+from holdfast.tasks import end_tasks
 
 log = logging.getLogger("holdfast.sweeper")
 
@@ -53,8 +54,7 @@ class Sweeper:
                 await self._tried(self.sweep)
                 await asyncio.sleep(every)
         finally:
-            attending.cancel()
-            await asyncio.wait([attending])
+            await end_tasks(attending)
 
     async def _attend(self, every: float) -> None:
         """Whenever a batch asks for it, here or, found a little later, elsewhere. It depends on no lease, and

@@ -58,6 +58,7 @@ from holdfast.store.postgres_transaction import TRANSACTION_SECONDS_MAX, Postgre
 from holdfast.store.queries import check_schema_version, listing, load_migrations, load_queries
 from holdfast.store.waking import WorkSignal
 from holdfast.store.watching import Watching
+from holdfast.tasks import end_tasks
 
 T = TypeVar("T")
 
@@ -211,10 +212,7 @@ class PostgresStore(PostgresClaim, PostgresStages, PostgresBatches, Controlling,
         if self._notifier is not None and self._connections is not None:
             # A process that submits and ends at once must not take its hint with it.
             await asyncio.wait([self._notifier], timeout=NOTIFY_FLUSH_SECONDS)
-        for task in (self._listener, self._notifier):
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+        await end_tasks(*filter(None, (self._listener, self._notifier)))
         self._listener = self._notifier = None
         await self._server_clock.close()
         if self._connections is not None:

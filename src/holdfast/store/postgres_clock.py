@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from holdfast.core.errors import StoreError
+from holdfast.tasks import end_tasks
 
 SYNC_SECONDS = 5.0
 # A server's clock that was set anew is followed after this time at the latest.
@@ -37,8 +38,7 @@ class ServerClock:
 
     async def close(self) -> None:
         if self._comparing is not None:
-            self._comparing.cancel()
-            await asyncio.wait([self._comparing])
+            await end_tasks(self._comparing)
             self._comparing = None
 
     async def _synchronise_aside(self) -> None:

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from holdfast.core.errors import HoldfastError, InvalidInput
 from holdfast.core.model import Lane, LeaseRef, LeaseResult, Report
 from holdfast.core.payload import PAYLOAD_BYTES_MAX_DEFAULT
+from holdfast.tasks import end_tasks
 from holdfast.worker import isolation
 from holdfast.worker.announcing import worker_record
 from holdfast.worker.attempt import Attempt, Handler
@@ -144,7 +145,7 @@ class Worker:
         self._heartbeats = Heartbeats(self._connection, self._lease_seconds, on_lost, self._record)
         self._executor = ThreadPoolExecutor(self._concurrency, "holdfast-handler")
         self._processes = Processes(self._concurrency)
-        tasks: list[asyncio.Task[Any]] = []
+        parts: list[asyncio.Task[Any]] = []
         try:
             self._heartbeats.start()
             slots = [asyncio.create_task(self._run_slot()) for _ in range(self._concurrency)]
@@ -152,9 +153,9 @@ class Worker:
             leaser = asyncio.create_task(self._lease_ahead())
             returner = asyncio.create_task(self._return_what_waits())
             stopping = asyncio.create_task(self._stopping.wait())
-            tasks = [stopping, leaser, reporter, returner, *slots]
+            parts = [stopping, leaser, reporter, returner, *slots]
             # None of them ends by itself: one that does has failed, and the worker with it.
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 if task.cancelled():
                     raise RuntimeError("A part of the worker was cancelled by somebody else.")
@@ -162,7 +163,7 @@ class Worker:
             await self._wind_down(leaser, slots, reporter)
         finally:
             self._is_over = True
-            for task in tasks:
+            for task in parts:
                 task.cancel()
             processes_ended = asyncio.wrap_future(self._processes.close())
             await asyncio.shield(self._heartbeats.stop())
@@ -188,7 +189,7 @@ class Worker:
         # Cut off in the middle, a lease would be nobody's, and run out by itself: also without any grace a
         # moment is given to it.
         await _within(max(deadline, time.monotonic() + LAST_WORDS_SECONDS), self._leasing.acquire())
-        await _ended(leaser)
+        await end_tasks(leaser)
         leases = self._prefetched.withdraw_all()
         await _within(max(deadline, time.monotonic() + CUT_OFF_SECONDS), self._give_back(leases))
         await self._settled(deadline, lambda: not self._running)
@@ -202,7 +203,7 @@ class Worker:
         if not await self._settled(deadline, lambda: not (self._outcomes or self._reporting)):
             unreported = len(self._outcomes) + self._reporting
             log.warning("%d outcomes could not be reported; these jobs will be run again.", unreported)
-        await _ended(reporter)
+        await end_tasks(reporter)
         await _within(deadline, self._give_back(cut_off))
         self.leaves_threads = bool(self._running or self._slots_stuck)
 
@@ -588,8 +589,3 @@ async def _within(deadline: float, awaitable: Awaitable[Any]) -> bool:
         ended = task.done()
         task.cancel()
     return ended
-
-
-async def _ended(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait([task])
