@@ -1,10 +1,12 @@
 """What can be wrong with a file, a folder, a disk or a lock, and what the SQLite store says of it."""
 
+import asyncio
 import os
 import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -201,6 +203,48 @@ def test_a_reading_error_is_told_in_words(sqlite_url: str) -> None:
             store._reader.set_authorizer(lambda *_: apsw.SQLITE_DENY)
             with pytest.raises(StoreUnusable, match="may not be accessed"):
                 await store.execution(1)
+
+    run(main())
+
+
+def test_a_read_that_does_not_come_back_is_made_again_on_another_connection(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "READ_SECONDS_MAX", (0.2, 20.0))
+    let_go = threading.Event()
+    readers: list[apsw.Connection] = []
+
+    def hangs_once(db: apsw.Connection) -> int:
+        readers.append(db)
+        if len(readers) == 1:
+            let_go.wait(30)
+        return int(db.execute("SELECT count(*) FROM executions").get)
+
+    async def main() -> None:
+        async with opened(sqlite_url) as store:
+            assert isinstance(store, SqliteStore)
+            await submit(store)
+            both = await asyncio.gather(store._reading(hangs_once), store.execution(1))
+            assert both[0] == 1 and both[1] is not None
+            assert readers[0] is not readers[-1]
+            assert await store.execution(1) is not None
+        let_go.set()
+
+    run(main())
+
+
+def test_a_read_that_never_comes_back_is_told_and_keeps_nobody_from_closing(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "READ_SECONDS_MAX", (0.1, 0.1))
+    let_go = threading.Event()
+
+    async def main() -> None:
+        async with opened(sqlite_url) as store:
+            assert isinstance(store, SqliteStore)
+            with pytest.raises(StoreUnavailable, match="did not come back"):
+                await store._reading(lambda _: let_go.wait(30))
+        let_go.set()
 
     run(main())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
 import time
@@ -225,7 +226,9 @@ def test_an_injected_assertion_error_is_the_pipelines(shop: Shop) -> None:
         assert rehearsal.run("order", {"id": 1}).status == "failed"
 
 
-def test_an_interrupt_ends_the_test(shop: Shop) -> None:
+def test_an_interrupt_ends_the_test_and_leaves_nothing_behind(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
     def interrupted(ctx: Context) -> None:
         raise KeyboardInterrupt
 
@@ -233,6 +236,8 @@ def test_an_interrupt_ends_the_test(shop: Shop) -> None:
         rehearsal.replace("charge", interrupted)
         rehearsal.run("order", {"id": 1})
     assert shop.called == ["reserve"]
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 # Retrying, cancelling

@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
@@ -57,9 +59,13 @@ from holdfast.store.watching import Watching
 
 T = TypeVar("T")
 
+log = logging.getLogger("holdfast.store")
+
 # Before this version a WAL reset could corrupt the database.
 SQLITE_VERSION_MIN = "3.51.3"
 BUSY_TIMEOUT_MS = 10_000
+# A read that does not come back is made once more, elsewhere.
+READ_SECONDS_MAX = (20.0, 60.0)
 FOREIGN_COMMIT_POLL_SECONDS = 0.005
 WAL_PAGES_BEFORE_CHECKPOINT = 4_000
 JOBS_MAX = 1_000_000
@@ -205,7 +211,7 @@ class SqliteStore(SqliteClaim, SqliteStages, SqliteBatches, Controlling, Watchin
             if self._line is not None:
                 line, self._line = self._line, None
                 await line.close()
-            await self._in_thread(self._reader_thread, self._reader.close)
+            await self._in_time(apsw.Connection.close)
             await self._in_thread(self._writer_thread, self._writer.close)
             self._shut_threads()
 
@@ -485,7 +491,33 @@ class SqliteStore(SqliteClaim, SqliteStages, SqliteBatches, Controlling, Watchin
 
     async def _reading(self, action: Callable[[apsw.Connection], T]) -> T:
         with self._in_words():
-            return await self._in_thread(self._reader_thread, lambda: action(self._reader))
+            return await self._in_time(action)
+
+    async def _in_time(self, action: Callable[[apsw.Connection], T]) -> T:
+        """On the reading connection, of which nobody else would hear any more if one read hung in it: once,
+        in some ten thousand openings of a database, one did."""
+        for seconds in READ_SECONDS_MAX:
+            read = partial(action, reader := self._reader)
+            reading = asyncio.ensure_future(self._in_thread(self._reader_thread, read))
+            try:
+                await asyncio.wait([reading], timeout=seconds)
+                if reading.done():
+                    return reading.result()
+            finally:
+                reading.cancel()
+            self._replace_reader(reader, seconds)
+        raise StoreUnavailable(
+            f"A read of {self.path} did not come back within {seconds:g} s.",
+            guidance="Nothing was changed. It is safe to try again.",
+        )
+
+    def _replace_reader(self, stuck: apsw.Connection, seconds: float) -> None:
+        if self._reader is stuck:  # another read may have found out before
+            log.warning("A read of %s has not come back for %g s: a new connection.", self.path, seconds)
+            self._reader_thread.shutdown(wait=False)
+            stuck.interrupt()  # in case that it is only slow
+            self._reader_thread = ThreadPoolExecutor(1, "holdfast-sqlite-reader")
+            self._reader = self._connect(apsw.SQLITE_OPEN_READONLY)
 
     async def _on_writer(self, action: Callable[[], T]) -> T:
         with self._in_words():

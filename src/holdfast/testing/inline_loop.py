@@ -45,6 +45,8 @@ class InlineLoop(Executor):
                     self._call(*self._calls.popleft())
         finally:
             self.is_running = False
+            if task.done() and not task.cancelled():
+                task.exception()  # looked at, also where an interrupt ends the run instead of its result
         return task.result()
 
     def _call(self, future: Future[Any], function: Callable[[], Any]) -> None:
