@@ -236,14 +236,15 @@ def test_a_read_that_does_not_come_back_is_made_again_on_another_connection(
 def test_a_read_that_never_comes_back_is_told_and_keeps_nobody_from_closing(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "READ_SECONDS_MAX", (0.1, 0.1))
     let_go = threading.Event()
 
     async def main() -> None:
         async with opened(sqlite_url) as store:
             assert isinstance(store, SqliteStore)
-            with pytest.raises(StoreUnavailable, match="did not come back"):
-                await store._reading(lambda _: let_go.wait(30))
+            with monkeypatch.context() as soon:
+                soon.setattr(sqlite, "READ_SECONDS_MAX", (0.1, 0.1))
+                with pytest.raises(StoreUnavailable, match="did not come back"):
+                    await store._reading(lambda _: let_go.wait(30))
         let_go.set()
 
     run(main())

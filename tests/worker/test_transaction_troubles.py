@@ -450,15 +450,13 @@ def test_a_statement_that_begins_just_as_the_time_is_over_is_cut_off(
     async def scenario() -> None:
         store = store_from_url(sqlite_url)
         await store.open()
-        transaction = store.transaction()
-        await transaction.fetch("SELECT 1", ())
-        monkeypatch.setattr(TransactionLine, "as_handler", late)
         with pytest.raises(TransactionLost, match="open for longer"):
-            await transaction.fetch(
+            await store.transaction().fetch(
                 "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n", ()
             )
         await store.close()
 
+    monkeypatch.setattr(TransactionLine, "as_handler", late)
     monkeypatch.setattr(SqliteStore, "transaction_seconds_max", 0.2)
     run(scenario())
 

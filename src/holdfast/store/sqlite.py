@@ -494,8 +494,8 @@ class SqliteStore(SqliteClaim, SqliteStages, SqliteBatches, Controlling, Watchin
             return await self._in_time(action)
 
     async def _in_time(self, action: Callable[[apsw.Connection], T]) -> T:
-        """On the reading connection, of which nobody else would hear any more if one read hung in it: once,
-        in some ten thousand openings of a database, one did."""
+        """On the reading connection. A read of a few rows has been seen to hang in it, and everybody who
+        wanted to read after it with it."""
         for seconds in READ_SECONDS_MAX:
             read = partial(action, reader := self._reader)
             reading = asyncio.ensure_future(self._in_thread(self._reader_thread, read))
