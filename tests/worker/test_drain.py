@@ -11,7 +11,8 @@ import pytest
 
 from holdfast import Context, Holdfast, Retry, tasks
 from holdfast.core.errors import StoreUnavailable
-from holdfast.core.model import EventType, JobStatus
+from holdfast.core.model import EventType, JobStatus, LeaseResult
+from holdfast.engine import Engine
 from holdfast.engine.sweeper import Sweeper
 from holdfast.worker.loop import Worker
 from running import eventually, run
@@ -132,6 +133,43 @@ def test_what_was_leased_ahead_and_not_begun_is_given_back(store_url: str) -> No
                 ("done", 1),
                 *[("queued", 0)] * 4,
             ]
+
+    run(scenario())
+
+
+def test_what_a_lease_brings_after_the_stop_is_not_begun(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf = Holdfast(store_url)
+    begun: list[int] = []
+
+    @hf.step(retry=2)
+    async def step(ctx: Context) -> None:
+        begun.append(ctx.execution_id)
+
+    hf.pipeline("p", [step])
+    asked, let_go = asyncio.Event(), asyncio.Event()
+    lease = Engine.lease
+
+    async def held_up(self: Engine, *args: Any, **options: Any) -> LeaseResult:
+        asked.set()
+        await let_go.wait()
+        return await lease(self, *args, **options)
+
+    monkeypatch.setattr(Engine, "lease", held_up)
+
+    async def scenario() -> None:
+        async with hf:
+            worker = await hf.worker(grace_seconds=ENDS_SOON)
+            running = asyncio.create_task(worker.run())
+            await eventually(asked.is_set, ENDS_SOON)
+            worker.stop()
+            later = await hf.submit("p")
+            let_go.set()
+            await stopped(worker, running)
+            job = (await later.status()).jobs[0]
+            assert (begun, job.status, job.attempts) == ([], JobStatus.QUEUED, 0)
+            assert EventType.LEASE_RELEASED in await types_of(hf, later.id)
 
     run(scenario())
 

@@ -475,6 +475,8 @@ class Worker:
             self._room_made.set()
 
     def _next_job(self) -> Waiting | None:
+        if self._stopping.is_set():  # what has arrived since, or not begun before, is given back
+            return None
         return self._prefetched.take(bulk=self._running_bulk < self._slots().for_bulk)
 
     def _progress_of(self, lease: LeaseRef) -> Callable[[float], None]:
