@@ -111,10 +111,13 @@ class AttemptTransaction:
         if error is None and swallowed is None:
             self._has_kept = self._has_kept or self._open is not None
             return
-        await self._rollback()
-        # With nothing lost but this block, the handler may go on without it, or try another one.
+        # Asked and told before the rollback: a block that ends during it has lost what it did as well.
         others_are_lost = self._has_kept or self._blocks
-        self.failed = (error or swallowed) if others_are_lost else None
+        if others_are_lost:
+            self.failed = error or swallowed
+        await self._rollback()
+        if not others_are_lost:
+            self.failed = None  # the handler may go on without this block, or try another one
         if isinstance(swallowed, Exception):
             raise swallowed
         if (
