@@ -57,6 +57,19 @@ def told(url: str, story: Callable[[Scenario], Awaitable[Any]]) -> Any:
     return run(play())
 
 
+def all_shown(terminal: int) -> bytes:
+    """What it gets until whoever writes to it has ended."""
+    shown = b""
+    while True:
+        try:
+            part = os.read(terminal, 65_536)
+        except OSError:  # how Linux says that the other end is closed
+            return shown
+        if not part:
+            return shown
+        shown += part
+
+
 def on_a_terminal(url: str, *args: object, answer: str = "") -> tuple[int, str]:
     """The exit code and all that the terminal got, when a person types this answer."""
     ours, theirs = pty.openpty()
@@ -66,15 +79,7 @@ def on_a_terminal(url: str, *args: object, answer: str = "") -> tuple[int, str]:
     os.close(theirs)
     try:
         os.write(ours, answer.encode())
-        shown = b""
-        while True:
-            try:
-                part = os.read(ours, 65_536)
-            except OSError:  # how Linux says that the other end is closed
-                break
-            if not part:
-                break
-            shown += part
+        shown = all_shown(ours)
         return process.wait(LIMIT_SECONDS), shown.decode()
     finally:
         process.kill()

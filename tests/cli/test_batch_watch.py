@@ -15,11 +15,22 @@ from typing import Any
 import pytest
 
 from batch_scenario import DELAY, batch_of, define, lines, one_of_each
-from command_scenario import LIMIT_SECONDS, Said, holdfast, holdfast_meanwhile, on_a_terminal, told
+from command_scenario import (
+    LIMIT_SECONDS,
+    Said,
+    all_shown,
+    holdfast,
+    holdfast_meanwhile,
+    on_a_terminal,
+    told,
+)
 from engine_scenario import Scenario, on_both_stores
 from holdfast import Context, Holdfast, PermanentError
 from holdfast.cli import batch_watch
+from holdfast.cli.batch_adding import Adding
+from holdfast.cli.batch_input import Source
 from holdfast.core.catalogue import Category
+from holdfast.engine.batches import Batches
 from running import eventually, run
 from store_scenario import ENVIRONMENT
 
@@ -186,6 +197,41 @@ def test_a_pipe_that_goes_on_is_added_as_it_comes_and_an_interrupt_says_what_is_
     assert "Repeat the command, and the rest is added:" in err
 
 
+def test_what_was_stored_when_the_interrupt_came_is_counted(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Told otherwise, a person would add it a second time."""
+    file = lines(tmp_path / "items", 1, 2)
+    told(sqlite_url, define)
+    add, stored, let_go = Batches.add, asyncio.Event(), asyncio.Event()
+
+    async def held_up(self: Batches, batch_id: int, submissions: list[Any]) -> Any:
+        added = await add(self, batch_id, submissions)
+        stored.set()
+        await let_go.wait()
+        return added
+
+    monkeypatch.setattr(Batches, "add", held_up)
+
+    async def story() -> Adding:
+        async with Holdfast(sqlite_url) as hf:
+            engine = await hf.engine()
+            adding = Adding(engine, Source(str(file), engine.payload_bytes_max), key=None, repeat="")
+            task = asyncio.create_task(
+                adding.make("reports", lane="bulk", mode=None, key=None, is_closed=True)
+            )
+            await eventually(stored.is_set)
+            task.cancel()
+            await asyncio.sleep(0)
+            let_go.set()
+            await asyncio.wait([task])
+            assert task.cancelled()
+            return adding
+
+    adding = run(story())
+    assert (adding.items, adding.added) == (2, 2)
+
+
 # on a terminal
 
 
@@ -235,8 +281,8 @@ def test_a_live_view_is_left_by_ctrl_c_with_the_terminal_as_it_was(sqlite_url: s
     while b"Ctrl-C ends the watching" not in shown:  # fails with OSError where the process ends before
         shown += os.read(ours, 65_536)
     watcher.process.send_signal(signal.SIGINT)
+    shown += all_shown(ours)  # it cannot end while nobody reads what it shows
     code, _, err = watcher.end()
-    shown += os.read(ours, 65_536)
     os.close(ours)
     assert code == 130 and "Batch 1 goes on without being watched." in err
     assert "━" in shown.decode() and "opens when 2 more items have settled" in shown.decode()

@@ -102,16 +102,19 @@ class Adding:
             None if self._key is None else f"{self._key} {n}"
             for n in range(self.items, self.items + len(items))
         ]
-        added = await batches.add(
-            self.batch_id,
-            [
-                Submission(path=pipeline, workload=item.workload, idempotency_key=key)
-                for item, key in zip(items, keys, strict=True)
-            ],
-        )
-        self.items += len(added)
-        self.added += sum(item.created for item in added)
-        self._line = items[-1].line
+        submissions = [
+            Submission(path=pipeline, workload=item.workload, idempotency_key=key)
+            for item, key in zip(items, keys, strict=True)
+        ]
+        adding = asyncio.ensure_future(batches.add(self.batch_id, submissions))
+        try:
+            await asyncio.wait([adding])
+        finally:
+            # Interrupted meanwhile, it is not cut off: who is told where to go on must not add them twice.
+            added = await adding
+            self.items += len(added)
+            self.added += sum(item.created for item in added)
+            self._line = items[-1].line
 
     # where it ends in the middle
 
