@@ -51,7 +51,7 @@ from holdfast.store.interface import (
 from holdfast.store.new_executions import Inserted, NewExecution, groups_of, has_keys
 from holdfast.store.postgres_batches import PostgresBatches
 from holdfast.store.postgres_claim import Offer, PostgresClaim
-from holdfast.store.postgres_clock import ServerClock
+from holdfast.store.postgres_clock import ServerClock, lead_of
 from holdfast.store.postgres_connections import Connection, Connections
 from holdfast.store.postgres_stages import PostgresStages
 from holdfast.store.postgres_transaction import TRANSACTION_SECONDS_MAX, PostgresTransaction
@@ -228,9 +228,7 @@ class PostgresStore(PostgresClaim, PostgresStages, PostgresBatches, Controlling,
 
     async def _lead_of_server_clock(self) -> float:
         async with self._acquire() as db:  # the wait for a connection says nothing about the clock
-            before = time.monotonic()
-            server: float = await db.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
-            return server - (before + time.monotonic()) / 2
+            return await lead_of(lambda: db.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8"))
 
     # waking
 
