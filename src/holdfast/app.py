@@ -92,8 +92,9 @@ class StandIn(Protocol):
 
     async def engine(self) -> Engine: ...
 
-    async def go_on(self) -> None:
-        """Do the next piece of work there is: nobody else would, and whoever waits here needs it done."""
+    async def go_on(self, ticket: int | None = None) -> None:
+        """Do the next piece of work there is: nobody else would, and whoever waits here needs it done. Where
+        there is none, that is an error unless something came since the `ticket` was taken."""
 
 
 class Holdfast(Operating):
@@ -436,7 +437,7 @@ class Holdfast(Operating):
             if remaining <= 0:
                 raise TimeoutError(f"Execution {execution_id} has not ended: {view.summary}")
             if self._stand_in is not None:
-                await self._stand_in.go_on()
+                await self._stand_in.go_on(ticket)
                 continue
             await engine.store.wait_for_work(ticket, min(remaining, WAIT_POLL_SECONDS))
 

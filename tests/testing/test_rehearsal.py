@@ -6,7 +6,6 @@ import asyncio
 import gc
 import os
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import apsw
 import asyncpg
 import pytest
 
+from attempt_timeouts import Timeouts
 from holdfast import (
     Context,
     Holdfast,
@@ -27,6 +27,7 @@ from holdfast import (
 )
 from holdfast.core.errors import TransactionUnavailable
 from holdfast.testing import AsyncRehearsal, Rehearsal, RehearsalFailed
+from holdfast.testing.inline_worker import InlineWorker
 from running import eventually
 from running import run as run_async
 
@@ -368,8 +369,21 @@ def test_a_program_that_runs_in_another_event_loop_submits_to_the_rehearsal(sqli
         assert [run.status for run in rehearsal.drain()] == ["completed"] * 4
 
 
-def test_two_tasks_of_a_test_may_wait_at_once(sqlite_url: str) -> None:
+@pytest.mark.parametrize("slowly", [False, True])
+def test_two_tasks_of_a_test_may_wait_at_once(
+    sqlite_url: str, slowly: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the second asks for the next moment before the first has moved the clock to it."""
     hf = followed_up(sqlite_url)
+    next_moment = InlineWorker._next_moment
+
+    async def asked_slowly(worker: InlineWorker, *asked: Any) -> float | None:
+        moment = await next_moment(worker, *asked)
+        await asyncio.sleep(0.05)
+        return moment
+
+    if slowly:
+        monkeypatch.setattr(InlineWorker, "_next_moment", asked_slowly)
 
     async def test() -> float:
         async with AsyncRehearsal(hf) as rehearsal:
@@ -495,10 +509,12 @@ def test_a_plain_rehearsal_in_an_async_test_is_refused_with_what_to_write(shop: 
     run_async(test())
 
 
-def test_a_plain_handler_that_really_takes_too_long_is_timed_out(sqlite_url: str) -> None:
-    shop = Shop(sqlite_url, timeout=0.3)
+def test_a_plain_handler_that_really_takes_too_long_is_timed_out(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop, timeouts = Shop(sqlite_url, timeout="1h"), Timeouts(monkeypatch)
     with Rehearsal(shop.hf) as rehearsal:
-        rehearsal.replace("charge", lambda ctx: time.sleep(0.5 if ctx.attempt == 1 else 0))
+        rehearsal.replace("charge", lambda ctx: timeouts.expire() if ctx.attempt == 1 else None)
         run = rehearsal.run("order", {"id": 1})
     assert run.error_types[0] == "timeout"
     assert run.attempts["charge"] == 2

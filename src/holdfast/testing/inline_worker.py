@@ -72,6 +72,7 @@ class InlineWorker:
         self._held: dict[LeaseRef, float] = {}  # by attempts that run, until when
         self._lost: dict[LeaseRef, float] = {}
         self._swept_at = clock.now
+        self._finding: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
         self._busy = 0  # attempts that do not themselves wait for other work
 
     async def open(self) -> None:
@@ -105,10 +106,11 @@ class InlineWorker:
             await engine.announce(msgspec.structs.replace(record, announce_seconds=FAR_SECONDS))
         return self._engines[loop]
 
-    async def go_on(self) -> None:
-        """For whoever waits for an execution, in the test or in a handler."""
+    async def go_on(self, ticket: int | None = None) -> None:
+        """For whoever waits for an execution, in the test or in a handler. Since it looked, with the ticket
+        taken before, another task may have done what it waits for: then it looks again."""
         with self._not_busy(_in_handler.get()):
-            if not await self.step():
+            if not await self.step() and ticket in (None, self.place.store.work_ticket()):
                 raise RehearsalFailed("What is waited for will never end: there is nothing left to run.")
 
     @contextlib.contextmanager
@@ -132,17 +134,23 @@ class InlineWorker:
     async def step(self, until: float | None = None) -> bool:
         """Do the next thing there is; False where there is none, or none before `until`."""
         engine = await self.hf.engine()
-        if await self._sweep(engine):
-            return True
-        await engine.batches.attend_all()
-        result = await self._lease(engine)
+        # One task at a time: what another has found must not change while it does something about it.
+        async with self._finding.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+            if await self._sweep(engine):
+                return True
+            await engine.batches.attend_all()
+            result = await self._lease(engine)
+            if not result.jobs and self._busy <= 0:
+                return await self._let_time_pass(engine, result.next_due, until)
+            self._busy += len(result.jobs)  # until it is reported: time must not pass in between
         if result.jobs:
             await self._perform(engine, result.jobs[0])
-            return True
-        if self._busy > 0:  # another task of the test runs an attempt: time waits for it
+        else:  # another task of the test runs an attempt: time waits for it
             await asyncio.sleep(YIELD_SECONDS)
-            return True
-        moment = await self._next_moment(engine, result.next_due)
+        return True
+
+    async def _let_time_pass(self, engine: Engine, next_due: float | None, until: float | None) -> bool:
+        moment = await self._next_moment(engine, next_due)
         if moment is None or moment <= self.clock.now or (until is not None and moment > until):
             return False
         self.clock.move_to(moment)
@@ -187,12 +195,11 @@ class InlineWorker:
         return min(moments, default=None)
 
     async def _perform(self, engine: Engine, job: Leased) -> None:
-        """One attempt, from the lease to the report, or to where its worker dies."""
-        self._count(job)
+        """One attempt, from the lease to the report, or to where its worker dies. It is busy already."""
         lease = LeaseRef(job.queue_id, job.fence)
         self._held[lease] = job.lease_until
-        self._busy += 1  # until it is reported: time must not pass in between
         try:
+            self._count(job)
             await self._play(engine, job, lease)
         finally:
             self._busy -= 1
