@@ -10,16 +10,22 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from holdfast.bench.postgres import TemporaryPostgres
 
 pytest_plugins = ["watchdog"]
 
+# How long an example takes is the machine's affair, and no finding.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
+
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[TemporaryPostgres]:
     """One server for all tests of this process. Its tests must not halt it; one that must starts its own."""
-    with TemporaryPostgres(durable=False) as server:
+    # Whatever is planned is planned with the statistics that the test made.
+    with TemporaryPostgres(durable=False, settings={"autovacuum": "off"}) as server:
         yield server
 
 

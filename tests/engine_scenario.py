@@ -40,6 +40,7 @@ from holdfast.engine.manual_retry import RetryRequest
 from holdfast.playbook.definition import Definition, Step
 from holdfast.store import Store, store_from_url
 from running import run
+from store_scenario import waits_do_not_count
 
 P = ParamSpec("P")
 
@@ -211,9 +212,10 @@ async def scenario(store_url: str) -> AsyncIterator[Scenario]:
     store = store_from_url(store_url, clock=lambda: clock[0])
     await store.open()
     try:
-        played = Scenario(store, clock)
-        yield played
-        await played.check_that_logs_replay_to_states()
+        with waits_do_not_count():
+            played = Scenario(store, clock)
+            yield played
+            await played.check_that_logs_replay_to_states()
     finally:
         await store.close()
 

@@ -50,7 +50,7 @@ def where_it_stands(task: asyncio.Task[Any]) -> str:
 
 async def eventually(
     predicate: Callable[[], T | Awaitable[T]],
-    timeout: float = 10,  # noqa: ASYNC109 - the deadline's message is the point
+    timeout: float = 30,  # noqa: ASYNC109 - the deadline's message is the point
     *,
     every: float = POLL_SECONDS,
 ) -> T:

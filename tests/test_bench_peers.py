@@ -36,7 +36,7 @@ from bench.peers.turn import ROOT, Limits, Outcome, Programs, take_turn
 from running import eventually, run
 
 # For what must hang; long enough for a slow machine to start a process, and no work is done meanwhile.
-SHORT = Limits(idle=4, stop=1)
+SHORT = Limits(idle=10, stop=1)
 LONG = Limits(idle=60, stop=10)
 FOLDER = ROOT / "bench" / "peers"
 
@@ -260,7 +260,7 @@ def test_a_worker_that_hangs_is_ended_with_all_it_has_started(tmp_path: Path, pl
     child = f"import fcntl, time; file = open({str(lock)!r}, 'w'); fcntl.flock(file, 2); time.sleep(600)"
     hanging = f"signal.signal(15, signal.SIG_IGN); subprocess.run([sys.executable, '-c', {child!r}])"
     outcome = turn(fake(tmp_path, hanging), places, SHORT)
-    assert outcome.failure == "Nothing was finished for 4 s; 0 of 10 were."
+    assert outcome.failure == "Nothing was finished for 10 s; 0 of 10 were."
 
     def is_free() -> bool:
         with lock.open("w") as file:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast import Context, Holdfast, Retry
 
-LEASE_SECONDS = 1.5
+LEASE_SECONDS = 4.5
 
 
 def app(url: str, folder: Path) -> Holdfast:
@@ -26,7 +26,7 @@ def app(url: str, folder: Path) -> Holdfast:
     @hf.step(retry=Retry(delays=[0.1, 0.1]))
     def embed(ctx: Context) -> str:
         ran(ctx)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not (folder / "embed may end").exists() and time.monotonic() < deadline:
             time.sleep(0.01)
         return ctx.outputs["parse"] + ", embedded"

@@ -27,7 +27,7 @@ from holdfast.engine.batch_view import BatchItem
 from running import eventually, run
 
 SCRIPT = Path(__file__).parent / "barrier_app.py"
-WITHIN = 60.0
+WITHIN = 120.0
 FAILED = [number for number in range(ITEMS) if fails_for_ever(number)]
 SKIPPED = "Request failed; download skipped"
 
@@ -71,8 +71,16 @@ class Ended:
     def told(self, number: int, step: str, type_: EventType) -> list[Event]:
         return [event for event in self.events[number] if event.step == step and event.type is type_]
 
+    def last_of(self, number: int, step: str) -> Event:
+        return [event for event in self.events[number] if event.step == step][-1]
+
     def job(self, number: int, step: str) -> JobRow:
         return [job for job in self.jobs[number] if job.step == step][-1]
+
+
+def place_of(event: Event) -> tuple[int, ...]:
+    """Where it is in the log of all executions."""
+    return tuple(map(int, event.id.split(".")))
 
 
 async def ended(hf: Holdfast, batch: Batch) -> Ended:
@@ -106,7 +114,7 @@ def test_each_item_passes_the_barrier_and_is_downloaded_once_whoever_dies(
             await assert_retried_by_hand(hf, diary, found.items[FAILED[0]].id, store_url)
 
     with Fleet(tmp_path, store_url) as fleet:
-        run(scenario(fleet), 180)
+        run(scenario(fleet), 500)
 
 
 async def assert_barrier(batch: Batch, found: Ended) -> None:
@@ -114,12 +122,13 @@ async def assert_barrier(batch: Batch, found: Ended) -> None:
     barrier = (await batch.status()).barrier
     assert barrier is not None and barrier.opened_at is not None
     assert barrier.scheduled_for == barrier.opened_at + DELAY_SECONDS
+    # By the log, not by the clocks: each process has its own view of PostgreSQL's.
+    settled = max(place_of(found.last_of(number, "request")) for number in range(ITEMS))
     for number in range(ITEMS):
-        settled_at = found.job(number, "request").finished_at
-        assert settled_at is not None and settled_at <= barrier.opened_at
         if not fails_for_ever(number):
             assert found.job(number, "download").scheduled_for == barrier.scheduled_for
             [opened] = found.told(number, "download", EventType.BARRIER_OPENED)
+            assert settled < place_of(opened)
             started = found.told(number, "download", EventType.ACTION_STARTED)
             assert started and all(event.at >= barrier.scheduled_for for event in started)
             assert found.events[number].index(opened) < found.events[number].index(started[0])

@@ -22,7 +22,7 @@ SCRIPT = Path(__file__).parent / "lanes_app.py"
 PLACES = 5
 BULK_PLACES = 4
 BULK_JOBS = 500
-WITHIN = 60.0
+WITHIN = 120.0
 
 
 def begun(portal: Portal, lane: str) -> list[str]:
@@ -104,7 +104,7 @@ def test_a_manual_job_finds_a_place_and_no_more_run_than_there_are_places(
                 assert (begun(portal, "bulk") + begun(portal, "manual")).count(item) == 2
 
     with Fleet(tmp_path, store_url) as fleet:
-        run(scenario(fleet), 180)
+        run(scenario(fleet), 500)
         assert [worker.stop() for worker in fleet.started if worker.ended_with() is None] == [0, 0, 0]
     assert_never_too_many(portal.lines())
     assert_in_order(portal)

@@ -21,6 +21,8 @@ from running import eventually, run
 HERE = Path(__file__).parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)])}
 WITHIN = 60.0
+# Long enough that only a process that has died loses its leases.
+LEASE = "6s"
 
 
 def command(*options: str) -> list[str]:
@@ -30,7 +32,7 @@ def command(*options: str) -> list[str]:
 @contextlib.contextmanager
 def worker_command(url: str, *options: str, stderr: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
-        command("--db", url, "--lease", "1.5s", *options), cwd=HERE, env=ENVIRONMENT, stderr=stderr
+        command("--db", url, "--lease", LEASE, *options), cwd=HERE, env=ENVIRONMENT, stderr=stderr
     )
     try:
         yield process
@@ -64,6 +66,16 @@ async def wait_in_the_middle(hf: Holdfast, folder: Path, pipeline: str = "wait")
     execution = await hf.submit(pipeline, {"started": str(started), "until": str(until)})
     await eventually(lambda: started.exists() and started.read_text().endswith("\n"), WITHIN)
     return execution.id, until, int(started.read_text().split()[-1])
+
+
+async def ends_by_a_second_signal(worker: subprocess.Popen[bytes]) -> None:
+    """Two that come before the process can run count as one: it is sent again until it is heard."""
+
+    def is_heard() -> bool:
+        worker.send_signal(signal.SIGTERM)
+        return worker.poll() is not None
+
+    await eventually(is_heard, WITHIN, every=0.2)
 
 
 def test_processes_that_die_are_started_again_and_all_end_together(store_url: str, tmp_path: Path) -> None:
@@ -156,8 +168,8 @@ def test_a_handler_that_blocks_everything_cannot_keep_a_second_signal_from_endin
                 worker.send_signal(signal.SIGTERM)
                 with pytest.raises(subprocess.TimeoutExpired):
                     worker.wait(1)  # the first one is seen only when the handler lets go
-                worker.send_signal(signal.SIGTERM)
-                assert worker.wait(WITHIN) == 1
+                await ends_by_a_second_signal(worker)
+                assert worker.returncode == 1
 
     run(scenario(), 180)
 
@@ -200,8 +212,8 @@ def test_a_second_signal_ends_a_worker_whose_log_nobody_reads(sqlite_url: str, t
                 worker.send_signal(signal.SIGTERM)
                 with pytest.raises(subprocess.TimeoutExpired):
                     worker.wait(1)
-                worker.send_signal(signal.SIGTERM)
-                assert worker.wait(WITHIN) == 1
+                await ends_by_a_second_signal(worker)
+                assert worker.returncode == 1
 
     run(scenario(), 180)
 

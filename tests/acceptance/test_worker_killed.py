@@ -15,6 +15,7 @@ from holdfast.core.model import ExecutionStatus, JobStatus
 from running import eventually, run
 
 SCRIPT = Path(__file__).parent / "killed_app.py"
+WITHIN = 60.0
 
 
 def start_worker(url: str, folder: Path) -> subprocess.Popen[bytes]:
@@ -23,13 +24,13 @@ def start_worker(url: str, folder: Path) -> subprocess.Popen[bytes]:
 
 def end(process: subprocess.Popen[bytes], number: signal.Signals) -> int:
     os.kill(process.pid, number)
-    return process.wait(30)
+    return process.wait(WITHIN)
 
 
 async def started_up_to(words: str, url: str, folder: Path) -> subprocess.Popen[bytes]:
     """A worker process whose stages have left these words."""
     worker, ran = start_worker(url, folder), folder / "ran.txt"
-    await eventually(lambda: ran.exists() and words in ran.read_text(), 30)
+    await eventually(lambda: ran.exists() and words in ran.read_text(), WITHIN)
     return worker
 
 
@@ -47,7 +48,7 @@ def test_a_stage_whose_worker_was_killed_is_run_again_and_earlier_ones_are_not(
             (tmp_path / "embed may end").touch()
             second = start_worker(store_url, tmp_path)
             try:
-                view = await execution.wait(50)
+                view = await execution.wait(WITHIN)
             finally:
                 assert end(second, signal.SIGTERM) == 0
             assert view.execution.status is ExecutionStatus.COMPLETED
@@ -65,7 +66,7 @@ def test_a_stage_whose_worker_was_killed_is_run_again_and_earlier_ones_are_not(
                 "step_completed",
             ]
 
-    run(scenario(), 120)
+    run(scenario(), 240)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -80,7 +81,7 @@ def test_a_worker_asked_to_stop_finishes_its_stage_and_ends_with_code_0(
             worker = await started_up_to("embed", sqlite_url, tmp_path)
             os.kill(worker.pid, number)
             (tmp_path / "embed may end").touch()
-            assert worker.wait(30) == 0
+            assert worker.wait(WITHIN) == 0
             view = await execution.status()
             assert [(job.step, job.status) for job in view.jobs] == [
                 ("parse", JobStatus.DONE),
@@ -88,7 +89,7 @@ def test_a_worker_asked_to_stop_finishes_its_stage_and_ends_with_code_0(
                 ("analyze", JobStatus.QUEUED),
             ]
 
-    run(scenario(), 90)
+    run(scenario(), 180)
 
 
 def test_a_second_signal_ends_a_worker_at_once(sqlite_url: str, tmp_path: Path) -> None:
@@ -107,8 +108,8 @@ def test_a_second_signal_ends_a_worker_at_once(sqlite_url: str, tmp_path: Path) 
                 os.kill(worker.pid, signal.SIGTERM)  # two at once may count as one: again until it is heard
                 return worker.poll() is not None
 
-            await eventually(ends_when_signalled, 30, every=0.2)
+            await eventually(ends_when_signalled, WITHIN, every=0.2)
             assert worker.returncode == 1
             assert (await execution.status()).stage == "embed"
 
-    run(scenario(), 90)
+    run(scenario(), 180)

@@ -21,6 +21,7 @@ from running import eventually, run
 
 LEASE_SECONDS = 60.0
 HEARTBEAT_SECONDS = 20.0
+ENDS_SOON = 30.0
 
 
 @dataclass
@@ -122,8 +123,13 @@ def test_it_prunes_what_ended_longer_ago_than_the_retention(store_url: str) -> N
 def test_it_goes_on_after_an_outage_and_after_a_bug(sqlite_url: str) -> None:
     async def scenario() -> None:
         async with Scene(sqlite_url) as scene:
-            sweeper = Sweeper(scene.engine, lease_seconds=0.01)
             calls: list[int] = []
+
+            def monotonic() -> float:
+                scene.clocks.pass_by(1.0)  # both clocks, as otherwise a slow machine would look like a jump
+                return scene.clocks.monotonic
+
+            sweeper = Sweeper(scene.engine, lease_seconds=0.01, monotonic=monotonic)
 
             async def sweep(limit: int = 0, **_: float) -> int:
                 calls.append(limit)
@@ -135,7 +141,7 @@ def test_it_goes_on_after_an_outage_and_after_a_bug(sqlite_url: str) -> None:
 
             scene.engine.sweep = sweep  # type: ignore[method-assign]
             task = asyncio.create_task(sweeper.run())
-            await eventually(lambda: len(calls) > 3)
+            await eventually(lambda: len(calls) > 3, ENDS_SOON)
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
@@ -167,10 +173,12 @@ def test_a_heartbeat_between_its_two_looks_saves_the_lease(store_url: str) -> No
         async with Scene(store_url) as scene:
             assert await scene.sweep_after(0) == 0
             assert await scene.sweep_after(HEARTBEAT_SECONDS + 1) == 0  # trusted, and nothing expired
-            looked = asyncio.Event()
+            looked, beaten = asyncio.Event(), asyncio.Event()
             look = scene.store.expired
 
             async def expired(now: float, limit: int) -> list[LeaseRef]:
+                if looked.is_set():
+                    await beaten.wait()
                 found = await look(now, limit)
                 looked.set()
                 return found
@@ -180,6 +188,7 @@ def test_a_heartbeat_between_its_two_looks_saves_the_lease(store_url: str) -> No
             await looked.wait()
             [ack] = await scene.engine.heartbeat([scene.lease], lease_seconds=LEASE_SECONDS)
             assert ack.accepted
+            beaten.set()
             assert await sweep == 0
 
     run(scenario())
@@ -194,6 +203,16 @@ def test_a_held_sqlite_file_kills_no_lease(sqlite_url: str) -> None:
             assert await scene.sweep_after(HEARTBEAT_SECONDS + 1) == 0
             other = apsw.Connection(sqlite_url.removeprefix("sqlite:///"))
             other.execute("BEGIN IMMEDIATE")
+            look, looks = scene.store.expired, 0
+
+            async def expired(now: float, limit: int) -> list[LeaseRef]:
+                nonlocal looks
+                looks += 1
+                if looks == 2:
+                    await asyncio.wait([beat])
+                return await look(now, limit)
+
+            scene.store.expired = expired  # type: ignore[method-assign]
             sweep = asyncio.create_task(scene.sweep_after(LEASE_SECONDS))
             beat = asyncio.create_task(scene.engine.heartbeat([scene.lease], lease_seconds=LEASE_SECONDS))
             await asyncio.wait([sweep, beat], timeout=0.2)

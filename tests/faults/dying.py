@@ -1,4 +1,4 @@
-"""A worker that kills or stops itself at an exact place, so that no window is left to luck.
+"""A worker that kills itself, or waits to be stopped, at an exact place, so that no window is left to luck.
 
 Kills from outside hit long windows; the short ones (leased and not begun, returned and not reported,
 committed and not yet answered) they hit once in a thousand. A worker is therefore also started with an
@@ -12,6 +12,7 @@ import random
 import signal
 import threading
 import time
+from pathlib import Path
 from typing import Any, Final
 
 from faults.ledger import Death, Ledger
@@ -45,15 +46,16 @@ COMMIT_SECONDS: Final = 0.006  # "around" a commit is within this time of its be
 
 
 class Order:
-    """`at(window)` returns, unless this is the place to die; told to stop (SIGSTOP), once it goes on."""
+    """`at(window)` returns, unless this is the place to die. With `waits_for` it is a place to be stopped by
+    somebody else: nothing goes on there until that file exists."""
 
     def __init__(
-        self, ledger: Ledger, window: str | None, count: int = 1, *, by: signal.Signals = signal.SIGKILL
+        self, ledger: Ledger, window: str | None, count: int = 1, *, waits_for: Path | None = None
     ) -> None:
         self._ledger = ledger
         self._window = window
         self._count = count
-        self._signal = by
+        self._waits_for = waits_for
 
     def at(self, window: str) -> None:
         if self._is_now(window):
@@ -76,7 +78,11 @@ class Order:
 
     def _die(self) -> None:
         self._ledger.write(Death(self._ledger.worker, str(self._window)))
-        os.kill(os.getpid(), self._signal)
+        if self._waits_for is not None:
+            while not self._waits_for.exists():
+                time.sleep(0.01)
+            return
+        os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(0.2)  # the signal may be on its way
 
 

@@ -11,7 +11,7 @@ A gate is a file, named for an execution and an attempt.
 
     gate_worker.py URL FOLDER NAME PARENT LEASE_SECONDS [WINDOW]
 
-With a window it stops itself (SIGSTOP) when it first comes by it.
+With a window it waits when it first comes by it, until a file lets it go on: there it can be stopped.
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ INSERT = "INSERT INTO effects (job, execution, step, fence) VALUES ($1, $2, $3, 
 
 def gate(folder: Path, execution: int, attempt: int = 1) -> Path:
     return folder / f"gate {execution}.{attempt} is open"
+
+
+def window_gate(folder: Path) -> Path:
+    return folder / "the window is open"
 
 
 def app(url: str, folder: Path, ledger: Ledger | None = None) -> Holdfast:
@@ -116,8 +120,8 @@ def marked(folder: Path, worker: str, execution: int, words: str) -> bool:
     return Mark(worker, execution, words) in read_worker(folder, worker)
 
 
-def frozen(folder: Path, worker: str) -> bool:
-    """Whether it has stopped itself."""
+def in_window(folder: Path, worker: str) -> bool:
+    """Whether it has come by its window, and waits there."""
     return any(isinstance(line, Death) for line in read_worker(folder, worker))
 
 
@@ -132,7 +136,7 @@ def main(
 ) -> None:
     die_with(int(parent))
     ledger = Ledger(Path(folder), name)
-    watch_engine(Order(ledger, window, by=signal.SIGSTOP))
+    watch_engine(Order(ledger, window, waits_for=window_gate(Path(folder))))
     app(url, Path(folder), ledger).run_worker(
         worker_id=name, lease_seconds=float(lease_seconds), poll_seconds=POLL_SECONDS
     )

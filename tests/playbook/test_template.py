@@ -703,9 +703,9 @@ def evaluate_anyway(source: str) -> None:
 @pytest.mark.parametrize("source", BOMBS, ids=range(len(BOMBS)))
 def test_no_expression_grows_or_lasts_beyond_its_budget(source: str) -> None:
     assert len(source) <= SOURCE_CHARS_MAX
-    started = time.perf_counter()
+    started = time.thread_time()  # what it takes, not how long the machine makes it wait
     evaluate_anyway(source)
-    seconds = time.perf_counter() - started
+    seconds = time.thread_time() - started
     tracemalloc.start()
     try:
         evaluate_anyway(source)

@@ -1,7 +1,7 @@
 """Amending jobs and executions: all of a plan is written in one transaction, or nothing of it."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -289,32 +289,53 @@ def test_amends_over_the_same_jobs_in_opposite_orders_do_not_deadlock(
     run(main())
 
 
+async def meet_a_deadlock(url: str, amend: Coroutine[Any, Any, None]) -> None:
+    """Another transaction has the third row and wants the first, which the amending one of all three has by
+    then. A gate at the second lets that one close the circle: whoever does is the one to notice it, once."""
+    other, gate = await raw_connection(url), await raw_connection(url)
+    try:
+        await other.execute("SET deadlock_timeout = '60s'")  # the store is the one to give way
+        await gate.execute("BEGIN; SELECT 1 FROM executions WHERE id = 2 FOR UPDATE")
+        await other.execute("BEGIN; SELECT 1 FROM executions WHERE id = 3 FOR UPDATE")
+        amending = asyncio.create_task(amend)
+        await until_waiting(url, 1)
+        wanting = asyncio.create_task(other.execute("SELECT 1 FROM executions WHERE id = 1 FOR UPDATE"))
+        await until_waiting(url, 2)
+        await gate.execute("COMMIT")
+        await wanting
+        await other.execute("COMMIT")
+        await amending
+    finally:
+        await gate.close()
+        await other.close()
+
+
+async def until_waiting(url: str, number: int) -> None:
+    async def are_waiting() -> bool:
+        [(found,)] = await raw(
+            url,
+            "SELECT count(*) FROM pg_stat_activity"
+            " WHERE wait_event_type = 'Lock' AND datname = current_database()",
+        )
+        return bool(found == number)
+
+    await eventually(are_waiting)
+
+
 def test_a_deadlock_is_resolved_by_trying_again(postgres_url: str) -> None:
     tries: list[int] = []
-
-    async def main() -> None:
-        async with opened(postgres_url) as store:
-            await submit(store, new(), new())
-            other = await raw_connection(postgres_url)
-            try:
-                await other.execute("SET deadlock_timeout = '60s'")  # the store is the one to give way
-                begun = other.transaction()
-                await begun.start()
-                await other.execute("SELECT 1 FROM executions WHERE id = 2 FOR UPDATE")
-                amend = asyncio.create_task(store.amend_jobs([1, 2], lambda locked: count(locked), NOW))
-                await _until_somebody_waits(other)
-                await other.execute("SELECT 1 FROM executions WHERE id = 1 FOR UPDATE")
-                await begun.commit()
-                await amend
-            finally:
-                await other.close()
 
     def count(locked: list[Locked]) -> Changes:
         tries.append(len(locked))
         return Changes()
 
+    async def main() -> None:
+        async with opened(postgres_url) as store:
+            await submit(store, new(), new(), new())
+            await meet_a_deadlock(postgres_url, store.amend_jobs([1, 2, 3], count, NOW))
+
     run(main())
-    assert tries == [2]
+    assert tries == [3]
 
 
 def test_a_deadlock_that_does_not_end_makes_the_store_unavailable(
@@ -324,31 +345,9 @@ def test_a_deadlock_that_does_not_end_makes_the_store_unavailable(
 
     async def main() -> None:
         async with opened(postgres_url) as store:
-            await submit(store, new(), new())
-            other = await raw_connection(postgres_url)
-            try:
-                await other.execute("SET deadlock_timeout = '60s'")
-                begun = other.transaction()
-                await begun.start()
-                await other.execute("SELECT 1 FROM executions WHERE id = 2 FOR UPDATE")
-                amend = asyncio.create_task(store.amend_jobs([1, 2], lambda _: Changes(), NOW))
-                await _until_somebody_waits(other)
-                await other.execute("SELECT 1 FROM executions WHERE id = 1 FOR UPDATE")
-                with pytest.raises(StoreUnavailable, match="deadlock detected"):
-                    await amend
-                await begun.rollback()
-            finally:
-                await other.close()
+            await submit(store, new(), new(), new())
+            amend = store.amend_jobs([1, 2, 3], lambda _: Changes(), NOW)
+            with pytest.raises(StoreUnavailable, match="deadlock detected"):
+                await meet_a_deadlock(postgres_url, amend)
 
     run(main())
-
-
-async def _until_somebody_waits(connection: Any) -> None:
-    async def waiting() -> bool:
-        found: int = await connection.fetchval(
-            "SELECT count(*) FROM pg_stat_activity"
-            " WHERE wait_event_type = 'Lock' AND datname = current_database()"
-        )
-        return found > 0
-
-    await eventually(waiting)

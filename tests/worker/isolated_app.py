@@ -31,4 +31,4 @@ def waits(ctx: Context) -> str:
 hf.pipeline("waits", [waits])
 
 if __name__ == "__main__" or "unguarded" in sys.argv:
-    hf.run_worker(lease_seconds=1.5)
+    hf.run_worker()

@@ -9,7 +9,7 @@ import pytest
 from holdfast import Context, Holdfast
 from holdfast.core.model import WorkerRow
 from holdfast.engine.overview import WORKERS_MAX
-from holdfast.worker import announcing
+from holdfast.worker import announcing, heartbeats
 from running import eventually, run
 
 ENDS_SOON = 30.0
@@ -29,13 +29,18 @@ async def workers(hf: Holdfast) -> list[WorkerRow]:
     return await (await hf.engine()).store.workers(WORKERS_MAX)
 
 
-def test_a_worker_is_announced_again_and_again_and_retires_at_its_end(store_url: str) -> None:
+def test_a_worker_is_announced_again_and_again_and_retires_at_its_end(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A store that is slow for a moment is waited for.
+    monkeypatch.setattr(announcing, "RETIRE_SECONDS", ENDS_SOON)
+    monkeypatch.setattr(heartbeats, "STOP_SECONDS_MAX", ENDS_SOON)
     hf = app(store_url)
 
     async def main() -> None:
         async with hf:
             async with hf.working(worker_id="w1", concurrency=3, lanes=["bulk"], lease_seconds=0.9):
-                [first] = await eventually(lambda: workers(hf))
+                [first] = await eventually(lambda: workers(hf), ENDS_SOON)
                 assert (first.worker_id, first.concurrency, first.lanes) == ("w1", 3, ("bulk",))
                 assert (first.handlers, first.pid) == (("job/handle",), os.getpid())
                 assert first.seen_until - first.seen_at == pytest.approx(0.9, abs=1e-3)  # three times 0.3 s
@@ -44,7 +49,7 @@ def test_a_worker_is_announced_again_and_again_and_retires_at_its_end(store_url:
                     [now] = await workers(hf)
                     return now.seen_at > first.seen_at and now.started_at == first.started_at
 
-                await eventually(seen_again)
+                await eventually(seen_again, ENDS_SOON)
             assert await workers(hf) == []
 
     run(main())
@@ -74,7 +79,7 @@ def test_a_registry_that_fails_or_hangs_costs_no_work_and_no_end(
                 monkeypatch.setattr("holdfast.engine.Engine.retire", answer)
                 asked.clear()
                 async with hf.working(lease_seconds=1.0):
-                    await eventually(lambda: asked)
+                    await eventually(lambda: asked, ENDS_SOON)
                     view = await (await hf.submit("job")).wait(ENDS_SOON)
                     assert view.outputs == {"handle": "done"}
 
@@ -112,7 +117,7 @@ def test_heartbeats_go_on_while_an_announcement_hangs(
                     beats.add(job.last_heartbeat)
                 return len(beats) >= 4  # the lease itself, and three more
 
-            await eventually(is_beaten, 20)
+            await eventually(is_beaten, ENDS_SOON)
             enough.set()
             await execution.wait(ENDS_SOON)
             worker.stop()

@@ -14,10 +14,17 @@ from holdfast.core.errors import StoreUnavailable
 from holdfast.core.model import EventType, JobStatus, LeaseResult
 from holdfast.engine import Engine
 from holdfast.engine.sweeper import Sweeper
+from holdfast.worker import loop
 from holdfast.worker.loop import Worker
 from running import eventually, run
 
 ENDS_SOON = 30.0
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also without any grace a store that is slow for a moment gets the last words of a worker."""
+    monkeypatch.setattr(loop, "LAST_WORDS_SECONDS", ENDS_SOON)
 
 
 async def stopped(worker: Worker, running: asyncio.Task[None]) -> None:

@@ -20,12 +20,19 @@ from holdfast.core.errors import DefinitionInvalid
 from holdfast.core.model import ExecutionStatus
 from holdfast.engine import ExecutionView
 from holdfast.worker import processes
+from holdfast.worker.attempt import Attempt
 from holdfast.worker.isolation import ProcessIsolation, isolation_from
 from running import eventually, run
 from worker import isolated_steps as steps
 
 ENDS_SOON = 60.0
 SCRIPT = Path(__file__).parent / "isolated_app.py"
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How a process has ended is waited for, however long the system takes to tell."""
+    monkeypatch.setattr(processes, "END_SECONDS_MAX", ENDS_SOON)
 
 
 def app(url: str, *functions: Any) -> Holdfast:
@@ -257,8 +264,21 @@ def test_a_step_that_blocks_for_ever_is_killed_and_its_slot_is_free(sqlite_url: 
     assert after.outputs["doubled"]["twice"] == 2
 
 
-def test_what_a_step_has_started_is_killed_with_it(sqlite_url: str, tmp_path: Path) -> None:
+def test_what_a_step_has_started_is_killed_with_it(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time begins once the program runs, however long that takes here."""
     hf = app(sqlite_url, steps.starts_a_program)
+    begin, beginning = Attempt._begin_timeout, list[asyncio.Task[None]]()
+
+    async def begin_once_it_runs(attempt: Attempt) -> None:
+        await eventually(lambda: pid_in(tmp_path / "pid"), ENDS_SOON)
+        begin(attempt)
+
+    def begin_later(attempt: Attempt) -> None:
+        beginning.append(asyncio.create_task(begin_once_it_runs(attempt)))
+
+    monkeypatch.setattr(Attempt, "_begin_timeout", begin_later)
 
     async def scenario() -> None:
         async with hf, hf.working():
@@ -271,12 +291,13 @@ def test_what_a_step_has_started_is_killed_with_it(sqlite_url: str, tmp_path: Pa
     run(scenario(), 120)
 
 
+@pytest.mark.usefixtures("quick_heartbeats")
 def test_a_cancelled_execution_kills_its_process(sqlite_url: str, tmp_path: Path) -> None:
     hf = app(sqlite_url, steps.told_then_ended, steps.doubled)
     workload = {"pid": str(tmp_path / "pid"), "go on": str(tmp_path / "never")}
 
     async def scenario() -> None:
-        async with hf, hf.working(concurrency=1, lease_seconds=1.5):
+        async with hf, hf.working(concurrency=1):
             execution = await hf.submit("told_then_ended", workload)
             pid = await eventually(lambda: pid_in(tmp_path / "pid"), ENDS_SOON)
             assert is_alive(pid)
@@ -328,7 +349,7 @@ def test_a_suspect_with_a_process_of_its_own_runs_beside_other_work(
     async def scenario() -> None:
         async with hf, hf.working(concurrency=slots):
             first = await hf.submit("busy")
-            await eventually(is_busy.is_set)
+            await eventually(is_busy.is_set, ENDS_SOON)
             crashing = await hf.submit("crashes_once", str(tmp_path / "crashed"), lane=lane)
             view = await crashing.wait(ENDS_SOON)
             assert view.outputs == {"crashes_once": 2}

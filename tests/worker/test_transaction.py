@@ -12,6 +12,7 @@ import apsw
 import asyncpg
 import pytest
 
+from attempt_timeouts import Timeouts
 from holdfast import Context, Holdfast, PermanentError, TransientError
 from holdfast.core.model import EventType, ExecutionStatus, JobStatus
 from holdfast.engine import Engine
@@ -129,17 +130,22 @@ def _beat(ctx: Context) -> Any:
 def test_a_transaction_open_for_too_long_is_undone_and_tried_again(
     store_url: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for store in (SqliteStore, PostgresStore):
-        monkeypatch.setattr(store, "transaction_seconds_max", 0.3)
+    def bound(attempt: int) -> None:
+        """Of the transactions that are begun from now on: the second attempt has all the time it needs."""
+        for store in (SqliteStore, PostgresStore):
+            monkeypatch.setattr(store, "transaction_seconds_max", 0.3 if attempt == 1 else 30.0)
+
     hf, notes = Holdfast(store_url), Notes(store_url)
 
     async def slow(ctx: Context) -> None:
+        bound(ctx.attempt)
         async with ctx.transaction() as tx:
             await tx.execute(INSERT, ctx.execution_id, f"attempt {ctx.attempt}")
             if ctx.attempt == 1:
                 await asyncio.sleep(1)  # and nothing more: found out at the end
 
     def slow_in_a_thread(ctx: Context) -> None:
+        bound(ctx.attempt)
         with ctx.transaction() as tx:
             tx.execute(INSERT, ctx.execution_id, f"attempt {ctx.attempt}")
             if ctx.attempt == 1:
@@ -186,6 +192,7 @@ def test_a_statement_that_never_ends_is_cut_off(store_url: str, monkeypatch: pyt
     run(scenario())
 
 
+@pytest.mark.usefixtures("quick_heartbeats")
 def test_an_open_transaction_keeps_nobody_waiting_on_postgresql(postgres_url: str) -> None:
     """More open transactions than the store has connections, and reports, submits, sweeps go on."""
     hf, notes = Holdfast(postgres_url), Notes(postgres_url)
@@ -205,7 +212,7 @@ def test_an_open_transaction_keeps_nobody_waiting_on_postgresql(postgres_url: st
     async def scenario() -> None:
         async with hf:
             await notes.make()
-            async with hf.working(concurrency=12, lease_seconds=1.5):
+            async with hf.working(concurrency=12):
                 held = await hf.submit_many("holds", range(10))
                 for _ in range(8):
                     await eventually(lambda: opened.acquire(blocking=False), ENDS_SOON)
@@ -231,15 +238,24 @@ async def _lease_was_extended(hf: Holdfast, execution_id: int, before: float) ->
     return job.status is JobStatus.LEASED and (job.lease_until or 0.0) > before
 
 
-def test_on_sqlite_a_held_database_kills_no_healthy_lease(sqlite_url: str) -> None:
+def test_on_sqlite_a_held_database_kills_no_healthy_lease(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Heartbeats wait for the transaction; a sweep lets them go first."""
     hf, notes = Holdfast(sqlite_url), Notes(sqlite_url)
     started = threading.Event()
+    sweep = Engine.sweep
+
+    async def patient(engine: Engine, *, second_look_after: float) -> int:
+        assert second_look_after > 0
+        return await sweep(engine, second_look_after=3.0)  # time for a heartbeat also on a slow machine
+
+    monkeypatch.setattr(Engine, "sweep", patient)
 
     @hf.step(retry=False)
     async def long(ctx: Context) -> None:
         started.set()
-        await asyncio.sleep(5)
+        await asyncio.sleep(8)  # until after the second look
 
     @hf.step(retry=False)
     async def holds(ctx: Context) -> None:
@@ -449,15 +465,17 @@ def test_a_plain_with_in_an_async_handler_says_what_to_write(store_url: str) -> 
     run(scenario())
 
 
-def test_a_timed_out_thread_cannot_write_any_more(store_url: str) -> None:
-    hf, notes = Holdfast(store_url), Notes(store_url)
+def test_a_timed_out_thread_cannot_write_any_more(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    hf, notes, timeouts = Holdfast(store_url), Notes(store_url), Timeouts(monkeypatch)
     late: list[BaseException] = []
+    is_told = threading.Event()
 
-    @hf.step(timeout=0.2)
+    @hf.step
     def slow(ctx: Context) -> None:
         with ctx.transaction() as tx:
             tx.execute(INSERT, ctx.execution_id, "early")
-            time.sleep(1)
+            timeouts.expire()
+            is_told.wait(ENDS_SOON)
             try:
                 tx.execute(INSERT, ctx.execution_id, "late")
             except TransientError as error:
@@ -471,12 +489,14 @@ def test_a_timed_out_thread_cannot_write_any_more(store_url: str) -> None:
             view = await ended(hf, notes)
             assert view.execution.error is not None
             assert view.execution.error.error_type == "timeout"
+            is_told.set()
             await eventually(lambda: late, ENDS_SOON)
             assert await notes.all() == []
 
     run(scenario())
 
 
+@pytest.mark.usefixtures("quick_heartbeats")
 def test_a_cancelled_execution_keeps_nothing_of_its_open_transaction(store_url: str) -> None:
     hf, notes = Holdfast(store_url), Notes(store_url)
     started = threading.Event()
@@ -498,7 +518,7 @@ def test_a_cancelled_execution_keeps_nothing_of_its_open_transaction(store_url: 
     async def scenario() -> None:
         async with hf:
             await notes.make()
-            async with hf.working(lease_seconds=0.3):
+            async with hf.working():
                 execution = await hf.submit("waits")
                 await eventually(started.is_set, ENDS_SOON)
                 assert await hf.cancel(execution.id)

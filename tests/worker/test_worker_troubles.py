@@ -194,8 +194,7 @@ def test_a_job_that_must_run_alone_does_not_stop_a_busy_worker(
             alone = await hf.submit("suspect")
             engine = await hf.engine()
             await engine.lease("dies", ["suspect/suspect"], 1, lease_seconds=0.001)
-            await asyncio.sleep(0.01)
-            assert await engine.sweep() == 1
+            assert await eventually(engine.sweep, ENDS_SOON) == 1
             long = await hf.submit("busy")
             async with hf.working(concurrency=4):
                 await eventually(started.is_set, ENDS_SOON)
@@ -209,6 +208,7 @@ def test_a_job_that_must_run_alone_does_not_stop_a_busy_worker(
     run(scenario())
 
 
+@pytest.mark.usefixtures("quick_heartbeats")
 def test_an_abandoned_handler_that_swallows_its_cancellation_does_not_harm_the_next(store_url: str) -> None:
     hf = Holdfast(store_url)
     started = threading.Event()
@@ -229,7 +229,7 @@ def test_an_abandoned_handler_that_swallows_its_cancellation_does_not_harm_the_n
     hf.pipeline("inside", [cancelled_inside])
 
     async def scenario() -> None:
-        async with hf, hf.working(concurrency=1, lease_seconds=0.6):
+        async with hf, hf.working(concurrency=1):
             execution = await hf.submit("stubborn")
             await eventually(started.is_set, ENDS_SOON)
             await hf.cancel(execution.id)

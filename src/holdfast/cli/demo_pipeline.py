@@ -34,7 +34,7 @@ hf = Holdfast()
 again = Retry(max_attempts=MAX_ATTEMPTS, initial_delay=1.0)
 
 
-@hf.step(retry=again, timeout="2s")
+@hf.step(retry=again, timeout="4s")
 def locate(ctx: Context) -> dict[str, Any]:
     """Ask the catalogue for the checksum. Whatever urllib raises is classified without our help."""
     with _get(ctx, "catalogue") as response:

@@ -21,7 +21,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import BaseServer
 from typing import Any
 
-HANG_SECONDS = 6.0
+HANG_SECONDS = 10.0
 RETRY_AFTER_SECONDS = 1
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri")
