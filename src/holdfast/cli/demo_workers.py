@@ -23,7 +23,7 @@ from holdfast.cli.options import URL_VARIABLE
 from holdfast.cli.supervisor import ENDING_SECONDS, LIFELINE_VARIABLE
 
 PROCESSES = 2
-LEASE_SECONDS = 3
+LEASE_SECONDS = 5
 OPTIONS = ("--processes", str(PROCESSES), "--lease", f"{LEASE_SECONDS}s", "--grace", "0s")
 # The supervisor kills by itself what does not end; this is for the case that it cannot.
 END_SECONDS_MAX = ENDING_SECONDS + 5.0
