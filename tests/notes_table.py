@@ -11,7 +11,7 @@ from holdfast import Holdfast, Retry
 from holdfast.core.model import EventType
 from holdfast.engine import ExecutionView
 
-ENDS_SOON = 30.0
+ENDS_SOON = 60.0
 DELAYS = Retry(delays=[0.01, 0.01])
 
 

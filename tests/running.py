@@ -16,7 +16,7 @@ CANCELS_MAX = 5
 CANCELLED_SECONDS = 5.0
 
 
-def run(coroutine: Coroutine[Any, Any, T], timeout: float = 60) -> T:
+def run(coroutine: Coroutine[Any, Any, T], timeout: float = 180) -> T:
     """Run a coroutine to its end in a fresh event loop; TimeoutError after `timeout` seconds, with the place
     where it stood. What it then waits for on its way out is cancelled as well."""
 
@@ -50,7 +50,7 @@ def where_it_stands(task: asyncio.Task[Any]) -> str:
 
 async def eventually(
     predicate: Callable[[], T | Awaitable[T]],
-    timeout: float = 30,  # noqa: ASYNC109 - the deadline's message is the point
+    timeout: float = 60,  # noqa: ASYNC109 - the deadline's message is the point
     *,
     every: float = POLL_SECONDS,
 ) -> T:

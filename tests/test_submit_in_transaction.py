@@ -21,7 +21,7 @@ from caller_connections import ASYNC_KINDS, KINDS, SYNC_KINDS, WAYS_OF_SENDING, 
 from holdfast import Context, Execution, ExecutionStatus, Holdfast, IdempotencyConflict, UnknownName
 from running import eventually, run
 
-ENDS_SOON = 30.0
+ENDS_SOON = 60.0
 HOW_TO = Path(__file__).parent.parent / "docs" / "how-to" / "submit-in-your-own-transaction.md"
 HOSTILE = {"text": "100 % {a,b} \"q\" \\ 'it''s' $1 %(p1)s NULL\n☃", "none": None, "list": [None, 1.5, True]}
 # A worker that polls so rarely works only on what it is woken for.

@@ -21,7 +21,7 @@ from running import eventually, run
 
 LEASE_SECONDS = 60.0
 HEARTBEAT_SECONDS = 20.0
-ENDS_SOON = 30.0
+ENDS_SOON = 60.0
 
 
 @dataclass

@@ -6,7 +6,7 @@ from holdfast import Context, Holdfast, TransientError
 from holdfast.core.model import ExecutionStatus
 from running import run
 
-ENDS_SOON = 30.0
+ENDS_SOON = 60.0
 
 
 def test_a_handler_that_cancels_its_own_task_and_never_waits_costs_its_attempt_at_most(

@@ -17,7 +17,7 @@ from holdfast.engine import Engine
 from holdfast.worker import loop
 from running import eventually, run
 
-ENDS_SOON = 30.0
+ENDS_SOON = 60.0
 
 
 def types_of(events: list[Any]) -> list[str]:

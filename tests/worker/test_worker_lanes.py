@@ -14,7 +14,7 @@ from holdfast.core.model import Lane
 from holdfast.worker import loop
 from running import eventually, run
 
-ENDS_SOON = 30.0
+ENDS_SOON = 60.0
 SHORT_SECONDS = 0.0002
 
 

@@ -15,7 +15,7 @@ from holdfast import Context, ExecutionStatus, Holdfast, JobStatus, Retry
 from holdfast.worker import loop
 from running import eventually, run
 
-ENDS_SOON = 30.0
+ENDS_SOON = 60.0
 
 
 def test_an_unexpected_error_of_the_store_is_told_and_work_goes_on(
