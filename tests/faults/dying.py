@@ -42,6 +42,7 @@ WINDOWS: Final = (
     AROUND_REPORT,
     AFTER_REPORT,
 )
+WAIT_SECONDS_MAX: Final = 600.0  # longer than any test that opens the window
 COMMIT_SECONDS: Final = 0.006  # "around" a commit is within this time of its beginning
 
 
@@ -79,7 +80,8 @@ class Order:
     def _die(self) -> None:
         self._ledger.write(Death(self._ledger.worker, str(self._window)))
         if self._waits_for is not None:
-            while not self._waits_for.exists():
+            deadline = time.monotonic() + WAIT_SECONDS_MAX
+            while not self._waits_for.exists() and time.monotonic() < deadline:
                 time.sleep(0.01)
             return
         os.kill(os.getpid(), signal.SIGKILL)
