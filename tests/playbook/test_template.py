@@ -1,38 +1,21 @@
-"""Conditions: what authors may write, what they may not, and that nothing they write gets out or blows up."""
+"""Conditions: what authors may write, what they may not, and which data they work on."""
 
-import time
-import tracemalloc
-from contextlib import suppress
+import json
+import math
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from expression_corpus import LARGE, VARIABLES
 from holdfast.core.errors import DefinitionInvalid, HoldfastError
-from holdfast.playbook import operations, sandbox
 from holdfast.playbook.template import (
-    SOURCE_CHARS_MAX,
+    EXPRESSION_CHARS_MAX,
     Condition,
     ConditionFailed,
     ConditionInvalid,
     compile_condition,
-    error_value,
 )
-
-# Every variable that a retry condition has.
-VARIABLES: dict[str, object] = {
-    "result": {"state": "busy", "count": 0, "items": "a key, not a method"},
-    "attempt": 2,
-    "max_attempts": 3,
-    "error": error_value("Connection refused by 10.0.0.1", type="connection_error", category="transient"),
-    "status_code": 503,
-    "success": False,
-    "data": {"ok": True, "rows": [{"id": 1}, {"id": 2}], "codes": [500, 502], "pair": (1, 2), "none": None},
-    "response": {"headers": {"Retry-After": "30"}, "text": "Quota EXCEEDED"},
-    "execution_id": "exec-1",
-    "step": "fetch",
-    "workload": {"base_url": "http://127.0.0.1:9000", "limit": "12.5", "flag": "false"},
-}
 
 
 def ask(source: str, **changed: object) -> bool:
@@ -109,9 +92,13 @@ TRUE = [
     "'a' + 'b' == 'ab' and 'ab' * 2 == 'abab' and 2 * 'ab' == 'abab'",
     "[1] + [2] == [1, 2] and [1] * 2 == [1, 1] and (1,) + (2,) == (1, 2)",
     "error + '!' == error ~ '!'",
-    "'n=' ~ 1 ~ 2.5 ~ true ~ none == 'n=12.5TrueNone'",
-    "[1, 'a', none, {'k': [2]}] ~ '' == \"[1, 'a', None, {'k': [2]}]\"",
-    "(1,) ~ (1, 2) ~ () == '(1,)(1, 2)()'",
+    # text as it is, the rest as JSON writes it
+    "'n=' ~ 1 ~ 2.5 ~ true ~ none == 'n=12.5truenull'",
+    "[1, 'a', none, {'k': [2]}] ~ '' == '[1, \"a\", null, {\"k\": [2]}]'",
+    "(1,) ~ (1, 2) ~ () == '[1][1, 2][]'",
+    "{1: 2, true: 3, none: 4} ~ '' == '{\"1\": 3, \"null\": 4}'",
+    # spelled as in Python or as in JSON
+    "True is true and False is false and None is none and data.none == None",
     # filters
     "missing|default(3) == 3",
     "missing|default == ''",
@@ -127,10 +114,32 @@ TRUE = [
     "7|string == '7' and error|string == error",
     "[3, 1, 2]|first == 3 and [3, 1, 2]|last == 2 and 'abc'|first == 'a'",
     "[]|first|default('none') == 'none' and []|last is undefined and []|max is undefined",
+    "missing.of.that|default(7) == 7 and missing[0].rows is undefined and data.no.such|default('x') == 'x'",
     "-3|abs == 3 and 2.567|round(1) == 2.6 and 2.4|round == 2 and 1234|round(-2) == 1200",
     "data.codes|max == 502 and data.codes|min == 500 and data.codes|sum == 1002 and []|sum == 0",
     "['b', 'a', error]|min == error and ['a', error]|max == 'a'",
     "['a', 1, [2]]|join(', ') == 'a, 1, [2]' and ['a', 'b']|join == 'ab'",
+    "nothing|d(3) == 3 and 'aB'|capitalize == 'Ab'",
+    'data.rows|tojson == \'[{"id": 1}, {"id": 2}]\' and error|tojson|first == \'"\'',
+    "'a\"b'|tojson == '\"a\\\\\"b\"'",
+    "'a-b-c'|replace('-', '+') == 'a+b+c' and 'ab'|replace('', '.') == '.a.b.' and 11|replace(1, 2) == '22'",
+    "'a,b'|split(',') == ['a', 'b'] and ' a  b '|split == ['a', 'b']",
+    "'a b/\N{LATIN SMALL LETTER E WITH ACUTE}?'|urlencode == 'a%20b/%C3%A9%3F'",
+    "{'q': 'a b/c', 'n': 1}|urlencode == 'q=a%20b%2Fc&n=1' and {}|urlencode == ''",
+    "data.pair|list == [1, 2] and 'ab'|list == ['a', 'b'] and {'a': 1}|list == ['a']",
+    "{'a': 1}|items == [['a', 1]] and {'a': 1}|items|first|last == 1",
+    "[3, 1, 2]|sort == [1, 2, 3] and [3, 1]|sort(reverse=true) == [3, 1]",
+    "['b', 'B', 'a']|sort|first == 'B'",
+    "data.rows|sort(true, 'id')|map(attribute='id') == [2, 1] and []|sort == []",
+    "[2, 1, 2, 'a', none, 'a']|unique == [2, 1, 'a', none]",
+    "[1, 2]|reverse == [2, 1] and 'ab'|reverse == 'ba'",
+    "data.rows|map(attribute='id')|sum == 3 and [[1, {'a': 5}]]|map(attribute='1.a')|first == 5",
+    "[{'a': 1}, {}]|map(attribute='a', default=0) == [1, 0] and [[7]]|map(attribute=0)|first == 7",
+    "['1', '2']|map('int')|sum == 3 and [1.25]|map('round', 1) == [1.2] and []|map('int') == []",
+    "[0, 1, '', 'a']|select == [1, 'a'] and [0, 1]|reject == [0]",
+    "[1, 2, 3]|select('gt', 1)|reject('divisibleby', 3) == [2]",
+    "data.rows|selectattr('id') == data.rows and data.rows|rejectattr('id', 'equalto', 1) == [{'id': 2}]",
+    "data.rows|selectattr('missing', 'defined') == [] and data.rows|rejectattr('x.y', 'defined')|length == 2",
     # tests
     "status_code is defined and missing is not defined and missing is undefined",
     "data.none is none and data is not none",
@@ -142,6 +151,8 @@ TRUE = [
     "data is mapping and data.rows is not mapping",
     "data.rows is sequence and data.pair is sequence and 1 is not sequence",
     "attempt is divisibleby 2 and attempt is not divisibleby(3)",
+    "1 is eq 1 and 1 is equalto(1) and 1 is ne 2 and 1 is in [1] and 'b' is not in 'a'",
+    "2 is gt 1 and 2 is greaterthan(1) and 2 is ge 2 and 1 is lt 2 and 1 is lessthan(2) and 1 is le 1",
     # strings count as true unless they say otherwise
     "'yes'",
     "'falsehood'",
@@ -247,7 +258,11 @@ FAILS = [
     ("0 ** -1", "negative power"),
     ("(-8) ** 0.5", "this is a complex"),
     ("1e308 ** 2", "out of range"),
-    ("-'x'", "unary"),
+    ("-'x'", "`-` as a sign cannot take text"),
+    ("+none", "`+` as a sign cannot take none"),
+    ("1e308 * 10", "too large for a number"),
+    ("[1e308, 1e308]|sum", "too large for a number"),
+    ("number ~ ''", "cannot be written"),
     ("data[[1]]", "a list cannot be a key"),
     ("data[1, 2]", "a list cannot be a key"),
     ("{[1]: 2}", "unhashable"),
@@ -263,13 +278,31 @@ FAILS = [
     ("['a', 1]|max", "neither all numbers nor all text"),
     ("[none]|min", "neither all numbers nor all text"),
     ("data['_pri' ~ 'vate']", "begin with an underscore"),
+    ("5|list", "a number cannot become a list"),
+    ("5|items", "only a mapping has items"),
+    ("5|reverse", "text or a list is needed"),
+    ("5|split", "only text can be split"),
+    ("'a'|split('')", "empty separator"),
+    ("'\\ud800'|urlencode", "half of a character"),
+    ("[1, 'a']|sort", "neither all numbers nor all text"),
+    ("[[1], [2]]|sort", "neither all numbers nor all text"),
+    ("data.rows|sort(attribute='x')", "a mapping has no `x`"),
+    ("[[1]]|unique", "can be compared for `unique`"),
+    ("data.rows|map(attribute='x')", "a mapping has no `x`"),
+    ("data.rows|map(attribute=none)", "`map` takes either"),
+    ("data.rows|map(attribute=[1])", "an attribute is the name of a key"),
+    ("data.rows|map('nope')", "there is no filter `nope`"),
+    ("data.rows|map(1)", "there is no filter `a number`"),
+    ("data.rows|select('nope')", "there is no test `nope`"),
+    ("data.rows|selectattr('x')", "a mapping has no `x`"),
+    ("{1: 2} < 1", "`<` cannot compare a mapping with a number"),
 ]
 
 
 @pytest.mark.parametrize(("source", "reason"), FAILS)
 def test_a_condition_without_an_answer_fails_and_says_why(source: str, reason: str) -> None:
     with pytest.raises(ConditionFailed) as caught:
-        ask(source)
+        ask(source, number=math.inf)
     assert reason in str(caught.value)
     assert f"`{source}`" in str(caught.value)
 
@@ -303,7 +336,7 @@ INVALID = [
     ("[1, 2", "not an expression", "one Jinja2 expression"),
     ("foo()", "calls are not allowed", "filters: abs"),
     ("data.items()", "calls are not allowed", "default"),
-    ("x|nope", "line 1: unknown filter `nope`", "abs, count, default"),
+    ("x|nope", "line 1: unknown filter `nope`", "abs, capitalize, count, d, default"),
     ("x is nope", "unknown test `nope`", "boolean, defined"),
     ("x|_compare('eq', 1)", "unknown filter `_compare`", "abs"),
     ("x|default(1, true, 3)", "filter `default`: too many", "default(default_value='', boolean=False)"),
@@ -313,6 +346,7 @@ INVALID = [
     ("x is divisibleby", "test `divisibleby`: missing", "divisibleby(num)"),
     ("x|default(*y)", "`*` and `**` arguments", "written out"),
     ("x|default(**y)", "`*` and `**` arguments", "written out"),
+    ("secret('TOKEN')", "a condition cannot use a secret", "resolved on the worker"),
     ("_x", "`_x` begins with an underscore", "do not"),
     ("x._y", "`_y` begins with an underscore", "do not"),
     ("x['_y']", "`_y` begins with an underscore", "do not"),
@@ -328,7 +362,7 @@ INVALID = [
     ("not " * 100 + "x", "nested too deeply", "64 operations"),
     (" or ".join(["x"] * 100), "nested too deeply", "x in [1, 2]"),
     ("-" * 1_990 + "1", "nested too deeply", "20 brackets"),
-    ("x" * (SOURCE_CHARS_MAX + 1), "2001 characters long", "at most 2000 characters"),
+    ("x" * (EXPRESSION_CHARS_MAX + 1), "2001 characters long", "at most 2000 characters"),
 ]
 
 
@@ -425,296 +459,7 @@ def test_evaluation_leaves_the_variables_as_they_were() -> None:
     assert variables == {"a": [3, 1], "b": {"k": [1]}}
 
 
-# --- No way out ---------------------------------------------------------------------------------------------
-
-ESCAPES = [
-    # walks over dunders
-    "''.__class__",
-    "''.__class__.__mro__[1].__subclasses__()",
-    "().__class__.__bases__[0].__subclasses__()",
-    "[].__class__.__base__",
-    "{}.__class__.__init__.__globals__",
-    "''['__class__']",
-    "''[\"__class__\"]['__mro__']",
-    "''['\\x5f\\x5fclass\\x5f\\x5f']",
-    "''['\\u005f_class__']",
-    "''['_' '_class__']",
-    "''['__cl' ~ 'ass__']",
-    "data['__cl' ~ 'ass__']",
-    "data['__cl' + 'ass__']",
-    "data['_' * 2 ~ 'class' ~ '_' * 2]",
-    "data['__ssalc__'[::-1]]",
-    "data[['__class', '__']|join]",
-    "data['__CLASS__'|lower]",
-    "data[' __class__ '|trim]",
-    "data['x__class__'[1:]]",
-    "error.__class__",
-    "error['__dict__']",
-    "error.__slots__",
-    "error.__init__.__globals__",
-    "(1).__class__",
-    "1.0.__class__",
-    "none.__class__",
-    "true.__class__.__mro__",
-    "data.__getitem__",
-    "data.rows.__add__",
-    "x.\N{FULLWIDTH LOW LINE}\N{FULLWIDTH LOW LINE}class\N{FULLWIDTH LOW LINE}",
-    # Jinja2's own names
-    "self",
-    "self._TemplateReference__context",
-    "self.__init__.__globals__.__builtins__",
-    "cycler.__init__.__globals__.os.popen('id')",
-    "cycler",
-    "joiner",
-    "joiner.__init__.__globals__",
-    "namespace",
-    "namespace(x=1)",
-    "lipsum",
-    "lipsum(100000)",
-    "lipsum.__globals__['os']",
-    "dict",
-    "dict(a=1)",
-    "range",
-    "range(1000000000)",
-    "super()",
-    "caller()",
-    "config.items()",
-    "request.application.__globals__",
-    "get_flashed_messages.__globals__",
-    "g.pop.__globals__",
-    "url_for.__globals__",
-    "_outcome",
-    "context",
-    "environment",
-    "environment.filters",
-    "resolve",
-    "undefined",
-    "missing.x",
-    # calls
-    "open('/etc/passwd')",
-    "eval('1')",
-    "__import__('os')",
-    "error.upper()",
-    "'{0.__class__}'.format(1)",
-    "'{0.__class__}'.format_map({})",
-    "'x'.join(['a'])",
-    "'x'.encode()",
-    "data.update({'a': 1})",
-    "data.rows.append(1)",
-    "data.get('ok')",
-    "data.items()",
-    "(data.get)('ok')",
-    "data['get']('ok')",
-    "(1).bit_length()",
-    "data|default()()",
-    # methods without a call
-    "''.format",
-    "'%s'.join",
-    "data.get",
-    "data.pop",
-    "data.rows.clear",
-    "error.encode",
-    "error.join",
-    "status_code.to_bytes",
-    # filters and tests that reach attributes or run code
-    "''|attr('__class__')",
-    "data|attr('get')",
-    "data.rows|map(attribute='__class__')",
-    "data.rows|map('attr', '__class__')",
-    "data.rows|selectattr('__class__')",
-    "data.rows|rejectattr('id')",
-    "data.rows|groupby('__class__')",
-    "data.rows|sum(attribute='__class__')",
-    "data.rows|max(attribute='__class__')",
-    "data.rows|join(attribute='__class__')",
-    "data.rows|sort(attribute='__class__')",
-    "data.rows|unique(attribute='__class__')",
-    "'%s'|format(error)",
-    "'%(x)s' % {'x': 1}",
-    "'%s' % error",
-    "data|pprint",
-    "data|tojson",
-    "data|xmlattr",
-    "data|items",
-    "data|dictsort",
-    "data.rows|batch(1)",
-    "data.rows|slice(1)",
-    "'a'|safe",
-    "'a'|forceescape",
-    "'a'|escape",
-    "'a'|urlize",
-    "data.rows|random",
-    "data|list|_literal",
-    "''|_concat('x')",
-    "1 is callable",
-    "1 is sameas 1",
-    "1 is filter",
-    "'lower' is filter",
-    "1 is in [1]",
-    # statements and template syntax
-    "{% set x = 1 %}",
-    "{% import 'os' as os %}",
-    "{% include '/etc/passwd' %}",
-    "1 }}{% for i in range(9) %}{{ i }}{% endfor %}{{ 1",
-    "{{ 1 }}{{ ''.__class__ }}",
-    "x = 1",
-    "x := 1",
-    "lambda: 1",
-    "[x for x in data]",
-    "(yield)",
-    "await x",
-    "f'{error}'",
-    "import os",
-    "`id`",
-    "a; b",
-    "1\n__import__('os')",
-]
-
-
-@pytest.mark.parametrize("source", ESCAPES)
-def test_no_expression_gets_out_of_the_sandbox(source: str) -> None:
-    with pytest.raises((ConditionInvalid, ConditionFailed)):
-        ask(source)
-
-
-def test_the_sandbox_refuses_to_call_even_what_the_guard_did_not_see() -> None:
-    environment = sandbox.ENVIRONMENT
-    assert not environment.globals
-    assert not environment.is_safe_callable(len)
-
-
-# --- Bounded memory and time --------------------------------------------------------------------------------
-
-MIB = 1024 * 1024
-LARGE: dict[str, object] = {
-    "t": "a" * MIB,
-    "wide": "\N{GREEK SMALL LETTER IOTA WITH DIALYTIKA AND TONOS}" * (MIB // 2),
-    "control": "\0" * MIB,
-    "n": [1] * (MIB // 2),
-    "texts": ["a" * 100] * (MIB // 100),
-    "empty": [[] for _ in range(MIB // 3)],
-    "m": {str(number): [number] for number in range(MIB // 12)},
-    "i": 2**1000,
-    "long": 10**4_000,
-}
-
-
-def chain(first: str, step: str, times: int) -> str:
-    source = first
-    for _ in range(times):
-        source = step.format(source)
-    return source
-
-
-BOMBS = [
-    "'a' * 10 ** 9",
-    "10 ** 9 * 'a'",
-    "[1] * 10 ** 8",
-    "(1,) * 10 ** 8",
-    "[[[1] * 9999] * 9999] * 9999 == [[[1] * 9999] * 9999] * 9999",
-    "[[[1] * 9999] * 9999] * 9999 ~ ''",
-    "[['a' * 9999] * 9999] ~ ''",
-    "[[2 ** 1000] * 9999] * 9999 ~ ''",
-    "['a' * 9999] * 9999 == ['a' * 9999] * 9999",
-    "['a' * 9999] * 9999 | join('b' * 9999)",
-    "[''] * 9999 | join('b' * 9999)",
-    chain("'a' * 9999", "({0} * 9999)", 15),
-    chain("t", "({0} ~ t)", 18),
-    chain("t", "({0} + t)", 18),
-    "~".join(["t"] * 500),
-    "~".join(["n"] * 500),
-    "t + t + t + t + t + t + t",
-    chain("n", "({0} + n)", 18),
-    "[" + ",".join(["t ~ 1"] * 300) + "]",
-    "[" + ",".join(["n + n"] * 300) + "]",
-    "[" + ",".join(["t[1:]"] * 300) + "]",
-    "[" + ",".join(["n[:]"] * 399) + "]",
-    "[" + ",".join(["t|upper"] * 200) + "]",
-    "[" + ",".join(["m ~ 1"] * 300) + "]",
-    "[" + ",".join(["'a' * 9999"] * 160) + "]",
-    "[" + ",".join(["[1] * 9999"] * 160) + "]",
-    " in ".join(["t"] * 400),
-    " == ".join(["n"] * 390),
-    "[" + ",".join(["1 in n"] * 250) + "]",
-    "[" + ",".join(["'b' in t"] * 200) + "]",
-    "[" + ",".join(["t == t ~ ''"] * 150) + "]",
-    "[" + ",".join(["n == n"] * 250) + "]",
-    "[" + ",".join(["m == m"] * 250) + "]",
-    "[" + ",".join(["[] in empty"] * 150) + "]",
-    "[" + ",".join(["n|max"] * 300) + "]",
-    "[" + ",".join(["n|sum"] * 300) + "]",
-    "[" + ",".join(["texts|min"] * 180) + "]",
-    "('a' * 5000 ~ 'b') in t",
-    "wide|upper",
-    "wide|lower ~ wide|upper",
-    "control ~ ''",
-    "[control] ~ ''",
-    "[wide] ~ ''",
-    "empty ~ ''",
-    "m ~ ''",
-    "n|join(t)",
-    "n|string",
-    "texts|join",
-    "t|int",
-    "t|float",
-    "t * 2",
-    "n * 2",
-    "9 ** 9 ** 9",
-    "9 ** (9 ** 9)",
-    "2 ** 1023 * 2",
-    "2 ** 1024",
-    "2 ** i",
-    "2.0 ** i",
-    "2 ** 1e300",
-    "(-3) ** 1000",
-    "i * i",
-    chain("i", "({0} * {0})", 6),
-    "long * 2",
-    "long - 1",
-    "long|abs",
-    "[i] * 9999 | sum * i",
-    "'9' * 1000 | int",
-    "('9' * 1000)|int",
-    "('9' * 9999)|float",
-    "1|round(10 ** 9)",
-    "1|round(-(10 ** 9))",
-    "'a'|center(10 ** 8)",
-    "'%0999999999d'|format(1)",
-    "'%0999999999d' % 1",
-    "'a'|indent(10 ** 8)",
-    "'a' * 9999|replace('a', 'a' * 9999)",
-    chain("1", "m[t]|default({0})", 18),
-    "[" + ",".join(["m[t]|default(1)"] * 120) + "]",
-    "[" + ",".join(["('a' * 999 ~ 'b') in t"] * 80) + "]",
-    "[" + ",".join(["('b' ~ 'a' * 999) in t"] * 80) + "]",
-    "[" + ",".join(["('a' * 50 ~ 'b' ~ 'a' * 50) in t"] * 60) + "]",
-    "[" + ",".join(["'x' ~ long"] * 180) + "]",
-    "range(10 ** 9)|list",
-    "lipsum(n=10 ** 6)",
-    "'a'|wordwrap(1)",
-]
-
-
-def evaluate_anyway(source: str) -> None:
-    with suppress(ConditionInvalid, ConditionFailed):
-        compile_condition(source).evaluate(LARGE)
-
-
-@pytest.mark.parametrize("source", BOMBS, ids=range(len(BOMBS)))
-def test_no_expression_grows_or_lasts_beyond_its_budget(source: str) -> None:
-    assert len(source) <= SOURCE_CHARS_MAX
-    started = time.thread_time()  # what it takes, not how long the machine makes it wait
-    evaluate_anyway(source)
-    seconds = time.thread_time() - started
-    tracemalloc.start()
-    try:
-        evaluate_anyway(source)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 16 * MIB
-    # Generous, for slow machines that measure coverage too: it proves that there is a bound.
-    assert seconds < 5
+# --- How much data ------------------------------------------------------------------------------------------
 
 
 def test_large_data_is_read_as_long_as_it_is_within_the_budget() -> None:
@@ -754,106 +499,30 @@ def test_data_nested_beyond_the_stack_ends_the_evaluation_and_not_the_process(so
         compile_condition(source).evaluate({"x": deep, "y": twin})
 
 
-# --- Whatever is written, the answer is yes, no, or one of two errors ---------------------------------------
-
-
-def answer(source: str, **changed: object) -> None:
-    with suppress(ConditionInvalid, ConditionFailed):
-        assert type(ask(source, **changed)) is bool
-
-
-LEAVES = st.sampled_from(
-    [
-        *(*VARIABLES, "nothing", "data.rows", "data.codes", "error.type", "data.rows[0].id", "response.text"),
-        *("0", "1", "-1", "2.5", "1e308", "9999999999", "'a'", "'0'", "'%s'", "'__class__'"),
-        *("true", "false", "none", "[]", "()", "{}", "[1, 'a']", "(1,)", "{'a': 1}"),
-    ]
-)
-BINARY = st.sampled_from(
-    ["+", "-", "*", "/", "//", "%", "**", "~", "==", "!=", "<", "<=", ">", ">=", "in", "not in", "and", "or"]
-)
-FILTERS = st.sampled_from([*operations.FILTERS, "attr", "default(1)", "join('x')", "round(3)", "int(0)"])
-TESTS = st.sampled_from([*operations.TESTS, "callable", "divisibleby(2)"])
-
-
-def grown(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    return st.one_of(
-        st.tuples(inner, BINARY, inner).map(lambda parts: f"({' '.join(parts)})"),
-        st.tuples(inner, FILTERS).map(lambda parts: f"({parts[0]})|{parts[1]}"),
-        st.tuples(inner, TESTS).map(lambda parts: f"(({parts[0]}) is {parts[1]})"),
-        st.tuples(inner, inner).map(lambda parts: f"({parts[0]})[{parts[1]}]"),
-        st.tuples(inner, inner, inner).map(lambda parts: f"({parts[0]})[{parts[1]}:{parts[2]}]"),
-        st.tuples(inner, st.sampled_from(["a", "type", "items", "__class__", "0"])).map(
-            lambda parts: f"({parts[0]}).{parts[1]}"
-        ),
-        st.tuples(inner, inner, inner).map(lambda parts: f"({parts[0]} if {parts[1]} else {parts[2]})"),
-        st.lists(inner, max_size=3).map(lambda parts: f"[{', '.join(parts)}]"),
-        st.tuples(inner, inner).map(lambda parts: f"{{{parts[0]}: {parts[1]}}}"),
-        inner.map(lambda part: f"not {part}"),
-        inner.map(lambda part: f"-{part}"),
-        inner.map(lambda part: f"({part})()"),
-    )
-
-
-EXPRESSIONS = st.recursive(LEAVES, grown, max_leaves=8)
-TOKENS = st.lists(
-    st.sampled_from(
-        [
-            *("(", ")", "[", "]", "{", "}", "{{", "}}", "{%", "%}", "|", ".", ",", ":", "'", '"', "\\", "\n"),
-            *(
-                " ",
-                "~",
-                "*",
-                "**",
-                "-",
-                "=",
-                "==",
-                "<",
-                "is",
-                "not",
-                "in",
-                "if",
-                "else",
-                "and",
-                "or",
-                "import",
-            ),
-            *("x", "_", "self", "data", "default", "length", "1", "0x", "1e9", "1_0", "\0", "\ud800", "\xb5"),
-        ]
-    ),
-    max_size=25,
-).map("".join)
-
-
-@settings(max_examples=600, deadline=None)
-@given(EXPRESSIONS)
-def test_any_expression_gives_an_answer_or_a_reason(source: str) -> None:
-    answer(source)
-    answer("{{ " + source + " }}")
-
-
-@settings(max_examples=600, deadline=None)
-@given(st.one_of(st.text(max_size=200), TOKENS))
-def test_any_text_gives_an_answer_or_a_reason(source: str) -> None:
-    answer(source)
-
-
-PLAIN = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+FINITE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=12,
 )
 
 
-@settings(max_examples=300, deadline=None)
-@given(EXPRESSIONS, PLAIN, PLAIN)
-def test_any_data_gives_an_answer_or_a_reason(source: str, data: object, result: object) -> None:
-    answer(source, data=data, result=result)
-
-
 @settings(max_examples=200, deadline=None)
-@given(PLAIN)
-def test_data_written_as_text_reads_as_python_writes_it(value: object) -> None:
-    assert compile_condition("[value]|string == expected").evaluate(
-        {"value": value, "expected": str([value])}
+@given(FINITE)
+def test_data_written_as_text_reads_as_json(value: object) -> None:
+    assert compile_condition("[value]|string == expected and [value]|tojson == expected").evaluate(
+        {"value": value, "expected": json.dumps([value], ensure_ascii=False)}
     )
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("1", set()),
+        ("a", {"a"}),
+        ("a.b[c]|default(d) is divisibleby e", {"a", "c", "d", "e"}),
+        ("{{ none if steps.x.data else True }}", {"steps"}),
+        ("{'k': v} == [w, (x,)]", {"v", "w", "x"}),
+    ],
+)
+def test_a_condition_knows_the_names_that_it_reads(source: str, names: set[str]) -> None:
+    assert compile_condition(source).names == names

@@ -1,8 +1,10 @@
-"""The model a pipeline compiles to: named steps in order, each with its policies.
+"""The model that pipelines and playbooks compile to: named steps, what leads from one to the next, and how
+each may fail.
 
-Python pipelines build it directly; other front ends compile to the same. A definition is plain data:
-it is stored as JSON under a version of its path, so any process can decide about a job of any version,
-and two definitions with equal content are one version.
+Python pipelines build it directly, YAML playbooks are compiled to it. A definition is plain data: it is
+stored as JSON under a version of its path, so any process can decide about a job of any version, and two
+definitions with equal content are one version. What a step leaves at its default is left out of that JSON, so
+that a new field of the model makes no new version of what does not use it.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ from holdfast.core.retry import RetryPolicy, parse_duration
 from holdfast.playbook.template import ConditionInvalid, compile_condition
 
 STEP_TIMEOUT_SECONDS_DEFAULT = 3600.0
+CONTROL = "control"
+MAX_VISITS_MAX = 10_000
+CONCURRENCY_MAX = 10_000
 PRIORITY_DEFAULT = 5
 _OPERATION_PRIORITY = {"request": 4, "download": 6}
 _STEP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
@@ -67,8 +72,43 @@ class Barrier:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """What leads from a step to another once it has completed: always, or `when` the condition holds. `with_`
+    is handed on to it; it may have templates."""
+
+    step: str
+    when: str | None = None
+    with_: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForEach:
+    """The step runs once for each of the items, which are a list or an expression for one. At most
+    `concurrency` of them are under way at once; with `fail_fast` the first that dies ends the step."""
+
+    items: str | list[Any]
+    as_: str = "item"
+    concurrency: int | None = None
+    fail_fast: bool = False
+
+    def __post_init__(self) -> None:
+        if self.concurrency is not None and (
+            type(self.concurrency) is not int or self.concurrency not in range(1, CONCURRENCY_MAX + 1)
+        ):
+            raise DefinitionInvalid(
+                f"The concurrency of a for_each is a whole number from 1 to {CONCURRENCY_MAX},"
+                f" not {self.concurrency!r}."
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One stage: what a worker must offer to run it (`handler`), and how it may fail."""
+    """One stage: what a worker must offer to run it (`handler`), what comes next, and how it may fail.
+
+    A `type` other than "" tells which of the built-in types runs it, with `config` as its own fields and
+    `inputs` as what it is given beside what was handed on; texts in both may be templates. `needs` names the
+    earlier steps whose outputs those read. A step of type "control" decides what comes next, and is never a
+    job. Without `next` the step that is listed behind it follows."""
 
     name: str
     handler: str
@@ -81,6 +121,14 @@ class Step:
     limit: str = ""
     barrier: Barrier | None = None
     errors: tuple[ErrorRule, ...] = ()
+    type: str = ""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
+    next: tuple[Edge, ...] | None = None
+    on_error: str | None = None
+    for_each: ForEach | None = None
+    max_visits: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _STEP_NAME.fullmatch(self.name):
@@ -111,6 +159,12 @@ class Step:
                 f"Lane {self.lane!r} of step {self.name} is not allowed.",
                 guidance=f"Allowed are: {', '.join(Lane)}.",
             )
+        if self.max_visits is not None and (
+            type(self.max_visits) is not int or self.max_visits not in range(1, MAX_VISITS_MAX + 1)
+        ):
+            raise DefinitionInvalid(
+                f"max_visits of step {self.name} must be a whole number from 1 to {MAX_VISITS_MAX}."
+            )
         if type(self.max_crashes) is not int or self.max_crashes < 1:
             raise DefinitionInvalid(f"max_crashes of step {self.name} must be a whole number from 1.")
         for name in ("retry_when", "stop_when"):
@@ -123,12 +177,30 @@ class Step:
                     f"{name} of step {self.name}: {error}", guidance=error.guidance
                 ) from error
 
-    def claim_group(self, path: str, lane: Lane, *, alone: bool = False) -> ClaimGroup:
+    @property
+    def is_control(self) -> bool:
+        return self.type == CONTROL
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The steps that its edges lead to, where it has edges."""
+        return tuple(edge.step for edge in self.next or ())
+
+    def claim_group(
+        self, path: str, lane: Lane, *, alone: bool = False, handler: str | None = None
+    ) -> ClaimGroup:
         rank = self.priority
         if rank is None:
             rank = _OPERATION_PRIORITY.get(self.operation, PRIORITY_DEFAULT)
         return ClaimGroup(
-            self.handler, self.lane or lane, rank, self.operation, self.limit, alone, path, self.name
+            handler or self.handler,
+            self.lane or lane,
+            rank,
+            self.operation,
+            self.limit,
+            alone,
+            path,
+            self.name,
         )
 
 
@@ -137,6 +209,10 @@ class Definition:
     path: str
     steps: tuple[Step, ...]
     errors: tuple[ErrorRule, ...] = ()
+    workload: Mapping[str, Any] = field(default_factory=dict)
+    entry: str = ""
+    is_linear: bool = field(init=False, repr=False, compare=False)
+    """Each step is followed by the one listed behind it, and nothing else ever happens."""
     _positions: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -149,12 +225,14 @@ class Definition:
             raise DefinitionInvalid(f"Pipeline {self.path} has no steps.", guidance="Give it at least one.")
         names = [step.name for step in self.steps]
         object.__setattr__(self, "_positions", {name: place for place, name in enumerate(names)})
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
+        if len(self._positions) < len(names):
+            twice = sorted({name for name in names if names.count(name) > 1})
             raise DefinitionInvalid(
                 f"Pipeline {self.path} has several steps named {', '.join(twice)}.",
                 guidance="A step's name is its identity in the history: make each one unique.",
             )
+        self._check_edges()
+        object.__setattr__(self, "is_linear", self._leads_straight_on())
         for place, step in enumerate(self.steps):
             if step.barrier is not None and step.barrier.after not in names[:place]:
                 raise DefinitionInvalid(
@@ -164,6 +242,26 @@ class Definition:
                     if place
                     else "The first step cannot have one: nothing comes before it.",
                 )
+
+    def _check_edges(self) -> None:
+        named = {self.entry} if self.entry else set()
+        for step in self.steps:
+            named.update(step.targets, step.needs, [step.on_error] if step.on_error else [])
+        if unknown := sorted(named - self._positions.keys()):
+            raise DefinitionInvalid(
+                f"Playbook {self.path} leads to {', '.join(unknown)}, which it has no step for.",
+                guidance=f"Its steps are: {', '.join(self._positions)}.",
+            )
+
+    def _leads_straight_on(self) -> bool:
+        return self.entry in ("", self.steps[0].name) and all(
+            step.next is None
+            and step.on_error is None
+            and step.for_each is None
+            and step.max_visits is None
+            and not step.is_control
+            for step in self.steps
+        )
 
     def step(self, name: str) -> Step:
         return self.steps[self.position(name)]
@@ -189,6 +287,8 @@ class Definition:
             "path": self.path,
             "steps": [_step_to_dict(step) for step in self.steps],
             "errors": [rule.to_dict() for rule in self.errors],
+            **({"workload": self.workload} if self.workload else {}),
+            **({"entry": self.entry} if self.entry else {}),
         }
         return msgspec.json.encode(document, order="sorted").decode()
 
@@ -199,6 +299,8 @@ class Definition:
             path=document["path"],
             steps=tuple(_step_from_dict(step) for step in document["steps"]),
             errors=tuple(ErrorRule.from_dict(rule) for rule in document["errors"]),
+            workload=document.get("workload", {}),
+            entry=document.get("entry", ""),
         )
 
 
@@ -223,7 +325,31 @@ def _step_to_dict(step: Step) -> dict[str, Any]:
             if step.barrier is None
             else {"barrier": {"after": step.barrier.after, "delay": step.barrier.delay_seconds}}
         ),
+        **_flow_to_dict(step),
     }
+
+
+def _flow_to_dict(step: Step) -> dict[str, Any]:
+    flow: dict[str, Any] = {
+        "type": step.type,
+        "config": step.config,
+        "inputs": step.inputs,
+        "needs": list(step.needs),
+        "on_error": step.on_error,
+        "max_visits": step.max_visits,
+    }
+    if step.for_each is not None:
+        each = step.for_each
+        flow["for_each"] = {
+            "items": each.items,
+            "as_": each.as_,
+            "concurrency": each.concurrency,
+            "fail_fast": each.fail_fast,
+        }
+    flow = {name: value for name, value in flow.items() if value}
+    if step.next is not None:  # none at all is not the same as not said
+        flow["next"] = [{"step": edge.step, "when": edge.when, "with_": edge.with_} for edge in step.next]
+    return flow
 
 
 def _step_from_dict(document: dict[str, Any]) -> Step:
@@ -235,5 +361,10 @@ def _step_from_dict(document: dict[str, Any]) -> Step:
             "lane": None if lane is None else Lane(lane),
             "barrier": Barrier.from_shorthand(document.get("barrier"), document["name"]),
             "errors": tuple(ErrorRule.from_dict(rule) for rule in document["errors"]),
+            "needs": tuple(document.get("needs", ())),
+            "next": None
+            if (edges := document.get("next")) is None
+            else tuple(Edge(**edge) for edge in edges),
+            "for_each": None if (each := document.get("for_each")) is None else ForEach(**each),
         }
     )

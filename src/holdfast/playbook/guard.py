@@ -1,29 +1,56 @@
-"""What a condition may say: the walk over its syntax tree that refuses all the rest.
+"""What an expression may say: the walk over its syntax tree that refuses all the rest.
 
-Plain expressions pass: no statements, no calls, nothing that begins with an underscore. On the way, every
-operation whose cost depends on its operands becomes one of ours, which pays. A refusal names the line and
-what is allowed instead.
+Plain expressions pass: no statements, no calls but `secret("NAME")`, nothing that begins with an underscore.
+On the way, every operation whose cost depends on its operands becomes one of ours, which pays, and what the
+expression reads is written down. A refusal names the line and what is allowed instead.
 """
 
 import inspect
+import re
 import unicodedata
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from jinja2 import nodes
 from jinja2.visitor import NodeTransformer
 
 from holdfast.core.errors import DefinitionInvalid
-from holdfast.playbook.operations import FILTERS, TESTS, Function
+from holdfast.playbook.filters import FILTERS
+from holdfast.playbook.list_filters import NAMING_FILTERS
+from holdfast.playbook.operations import Function
 from holdfast.playbook.plain_data import NUMBER_BITS_MAX, is_bounded
+from holdfast.playbook.value_tests import TESTS
 
 # Python's own stack bounds these two; far below it, the same source is refused wherever it is compiled.
 NESTING_MAX: Final = 64
 BRACKETS_MAX: Final = 20
 
+STEPS_NAME: Final = "steps"
+SECRET_FUNCTION: Final = "secret"
+_SECRET_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}")
+
 
 class ConditionInvalid(DefinitionInvalid):
-    """The source of a condition cannot be accepted: found when the playbook is registered."""
+    """The source of a condition or a template cannot be accepted: found when the playbook is registered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What an expression reads, known before it is ever evaluated."""
+
+    names: frozenset[str] = frozenset()
+    secrets: frozenset[str] = frozenset()
+    steps: frozenset[str] = frozenset()  # those written as `steps.x` or `steps["x"]`
+    all_steps: bool = False  # `steps` itself, or with a key that only an evaluation knows
+
+    def __or__(self, other: "Reads") -> "Reads":
+        return Reads(
+            self.names | other.names,
+            self.secrets | other.secrets,
+            self.steps | other.steps,
+            self.all_steps or other.all_steps,
+        )
 
 
 def invalid(message: str, *, line: int | None = None, allowed: str) -> ConditionInvalid:
@@ -41,7 +68,11 @@ def nested_too_deeply(line: int | None) -> ConditionInvalid:
 
 
 class Guard(NodeTransformer):
-    """Refuses what a condition may not say, and makes each operation with a variable cost one that pays."""
+    """Refuses what an expression may not say, and makes each operation with a variable cost one that pays.
+
+    A condition is yes or no, which may be told to anyone: it takes no secrets. The value of a template is
+    JSON, which knows lists only: its tuples become lists.
+    """
 
     _LET_THROUGH: Final = (
         *(nodes.And, nodes.Or, nodes.Not, nodes.CondExpr, nodes.Compare, nodes.Concat, nodes.Neg, nodes.Pos),
@@ -50,12 +81,23 @@ class Guard(NodeTransformer):
         *(nodes.Getattr, nodes.Getitem, nodes.Filter, nodes.Test, nodes.Keyword),
     )
 
-    def __init__(self) -> None:
+    def __init__(self, *, of_condition: bool) -> None:
+        self._of_condition = of_condition
         self._depth = 0
+        self._names: set[str] = set()
+        self._secrets: set[str] = set()
+        self._steps: set[str] = set()
+        self._all_steps = False
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(
+            frozenset(self._names), frozenset(self._secrets), frozenset(self._steps), self._all_steps
+        )
 
     def visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> Any:
         if isinstance(node, nodes.Call):
-            raise invalid("calls are not allowed", line=node.lineno, allowed=f"filters: {_listed(FILTERS)}")
+            return self._secret(node)
         if not isinstance(node, self._LET_THROUGH):
             raise invalid(
                 f"`{type(node).__name__.lower()}` cannot stand here",
@@ -75,6 +117,8 @@ class Guard(NodeTransformer):
         # their compatible form: two names that differ here could become one there.
         if node.name == "self" or unicodedata.normalize("NFKC", node.name) != node.name:
             raise invalid(f"the name `{node.name}` is reserved", line=node.lineno, allowed="any other name")
+        self._names.add(node.name)
+        self._all_steps |= node.name == STEPS_NAME
         return node
 
     def visit_Const(self, node: nodes.Const) -> nodes.Node:
@@ -87,12 +131,14 @@ class Guard(NodeTransformer):
 
     def visit_Getattr(self, node: nodes.Getattr) -> nodes.Node:
         self._refuse_private(node.attr, node.lineno)
-        return self.generic_visit(node)
+        return self._step_read(node, node.attr) or self.generic_visit(node)
 
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
         if isinstance(node.arg, nodes.Const) and isinstance(node.arg.value, str):
             self._refuse_private(node.arg.value, node.lineno)
+            return self._step_read(node, node.arg.value) or self.generic_visit(node)
         if not isinstance(node.arg, nodes.Slice):
+            self._refuse_secret_key(node.arg)
             return self.generic_visit(node)
         bounds = (node.arg.start, node.arg.stop, node.arg.step)
         parts = [nodes.Const(None, lineno=node.lineno) if bound is None else bound for bound in bounds]
@@ -100,6 +146,9 @@ class Guard(NodeTransformer):
 
     def visit_Filter(self, node: nodes.Filter) -> nodes.Node:
         self._check_use("filter", node, FILTERS)
+        if node.name in NAMING_FILTERS:
+            for argument in (*node.args, *node.kwargs):
+                self._refuse_secret_key(argument)
         return self.generic_visit(node)
 
     def visit_Test(self, node: nodes.Test) -> nodes.Node:
@@ -125,10 +174,54 @@ class Guard(NodeTransformer):
         return self._literal(node)
 
     def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:
-        return self._literal(node)
+        return self._literal(node if self._of_condition else nodes.List(node.items, lineno=node.lineno))
 
     def visit_Dict(self, node: nodes.Dict) -> nodes.Node:
         return self._literal(node)
+
+    def _step_read(self, node: nodes.Getattr | nodes.Getitem, step: str) -> nodes.Node | None:
+        """`steps.x` and `steps["x"]` read one step; any other use of `steps` may read all of them."""
+        if not isinstance(node.node, nodes.Name) or node.node.name != STEPS_NAME:
+            return None
+        self._names.add(STEPS_NAME)
+        self._steps.add(step)
+        return node
+
+    def _secret(self, call: nodes.Call) -> nodes.Node:
+        if not isinstance(call.node, nodes.Name) or call.node.name != SECRET_FUNCTION:
+            raise invalid(
+                "calls are not allowed",
+                line=call.lineno,
+                allowed=f"filters: {_listed(FILTERS)}" + ("" if self._of_condition else '; secret("NAME")'),
+            )
+        if self._of_condition:
+            raise invalid(
+                "a condition cannot use a secret",
+                line=call.lineno,
+                allowed="secrets in the fields of a step, which are resolved on the worker that runs it",
+            )
+        name = call.args[0].value if len(call.args) == 1 and isinstance(call.args[0], nodes.Const) else None
+        if call.kwargs or call.dyn_args or call.dyn_kwargs or not isinstance(name, str):
+            raise invalid(
+                "`secret` takes the name of one secret, written out",
+                line=call.lineno,
+                allowed='secret("NAME")',
+            )
+        # It may be the name of a file in a folder, and never one outside of it.
+        if not _SECRET_NAME.fullmatch(name) or not {"", ".", ".."}.isdisjoint(name.split("/")):
+            raise invalid(
+                f"`{name[:80]}` cannot be the name of a secret",
+                line=call.lineno,
+                allowed="letters, digits, '_', '-', dots and slashes; 200 characters at most",
+            )
+        self._secrets.add(name)
+        value = nodes.Const(name, lineno=call.lineno)
+        return nodes.Filter(value, "_secret", [], [], None, None, lineno=call.lineno)
+
+    def _refuse_secret_key(self, key: nodes.Node) -> None:
+        # A key that is not found is named in the error.
+        if isinstance(key, nodes.Call) or key.find(nodes.Call) is not None:
+            raise invalid("a secret cannot be a key or a name", line=key.lineno, allowed="any other value")
 
     def _literal(self, node: nodes.Literal) -> nodes.Node:
         self.generic_visit(node)

@@ -1,7 +1,7 @@
-"""All that an expression can do: its operators, its filters and its tests.
+"""What an expression can do by its operators, and what all operations share.
 
-They replace Jinja2's own. Each sees plain data only, refuses what it cannot take in words for the author,
-and pays the evaluation's budget for what it reads and makes.
+They replace Jinja2's own, as the `filters` and the `value_tests` do. Each sees plain data only, refuses what
+it cannot take in words for the author, and pays the evaluation's budget for what it reads and makes.
 """
 
 import operator
@@ -9,19 +9,32 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeAlias
 
-from jinja2 import Undefined, pass_context
+from jinja2 import pass_context
 
-from holdfast.playbook.evaluation import STEP_PRICE, Evaluation
-from holdfast.playbook.plain_data import NUMBER_BITS_MAX, NUMBERS, TEXTS, Sequence, is_bounded, kind_of, plain
+from holdfast.core.errors import HoldfastError
+from holdfast.playbook.evaluation import Evaluation
+from holdfast.playbook.plain_data import (
+    NUMBER_BITS_MAX,
+    ErrorValue,
+    Sequence,
+    is_bounded,
+    kind_of,
+    plain,
+)
 
 REPEAT_MAX: Final = 10_000
-ROUND_DIGITS_MAX: Final = 30
 
 P = ParamSpec("P")
 Function: TypeAlias = Callable[..., object]
 
 
-def _over_plain_data(
+class SecretUnavailable(HoldfastError):
+    """A secret has no value here; the words never hold one."""
+
+    code = "secret_unavailable"
+
+
+def over_plain_data(
     function: Callable[Concatenate[Evaluation, P], object],
 ) -> Callable[Concatenate[Evaluation, P], object]:
     """Let a filter, test or operation see plain data only."""
@@ -29,14 +42,14 @@ def _over_plain_data(
     @pass_context
     @wraps(function)
     def guarded(evaluation: Evaluation, /, *args: P.args, **kwargs: P.kwargs) -> object:
-        for value in (*args, *kwargs.values()):
-            plain(value)
-        return function(evaluation, *args, **kwargs)
+        plain_args: Any = map(plain, args)
+        plain_kwargs: Any = {name: plain(value) for name, value in kwargs.items()}
+        return function(evaluation, *plain_args, **plain_kwargs)
 
     return guarded
 
 
-def _bounded(value: object) -> float:
+def bounded(value: object) -> float:
     """The number itself, provided that it is one and not a huge one."""
     if not isinstance(value, int | float):
         raise TypeError(f"a number is needed, and this is {kind_of(plain(value))}")
@@ -45,7 +58,15 @@ def _bounded(value: object) -> float:
     return value
 
 
-def _sequence(value: object) -> Sequence:
+def finite(value: object) -> float:
+    """The result of a calculation: JSON knows no infinity."""
+    number = bounded(value)
+    if not is_bounded(number):
+        raise OverflowError("the result is too large for a number")
+    return number
+
+
+def sequence(value: object) -> Sequence:
     if not isinstance(value, list | tuple):
         raise TypeError(f"a list is needed, and this is {kind_of(value)}")
     return value
@@ -55,11 +76,11 @@ def _sequence(value: object) -> Sequence:
 
 
 def _calculate(symbol: str, left: float, right: float) -> float:
-    left, right = _bounded(left), _bounded(right)
+    left, right = bounded(left), bounded(right)
     # The result of a power is judged before it is made: its operands say how long it will be.
     if symbol == "**" and isinstance(left, int) and (left.bit_length() - 1) * right >= NUMBER_BITS_MAX:
         raise OverflowError(f"numbers are limited to {NUMBER_BITS_MAX} bits")
-    return _bounded(ARITHMETIC[symbol](left, right))
+    return finite(ARITHMETIC[symbol](left, right))
 
 
 def _repeat(evaluation: Evaluation, value: str | Sequence, times: int) -> object:
@@ -83,9 +104,16 @@ def operate(evaluation: Evaluation, symbol: str, left: object, right: object) ->
         return evaluation.join("", [left, right])
     if symbol == "+" and isinstance(left, list | tuple) and type(left) is type(right):
         evaluation.pay_for_new(left)
-        evaluation.pay_for_new(_sequence(right))
+        evaluation.pay_for_new(sequence(right))
         return ARITHMETIC[symbol](left, right)
     raise TypeError(f"`{symbol}` cannot take {kind_of(left)} and {kind_of(right)}")
+
+
+def sign(symbol: str, value: object) -> object:
+    """`-x` and `+x`."""
+    if not isinstance(value, int | float):
+        raise TypeError(f"`{symbol}` as a sign cannot take {kind_of(value)}")
+    return -value if symbol == "-" else +value
 
 
 ARITHMETIC: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
@@ -110,33 +138,39 @@ _COMPARISONS: Final[Mapping[str, tuple[str, Callable[[Any, Any], bool]]]] = {
 }
 
 
-@_over_plain_data
+def compared(evaluation: Evaluation, left: object, name: str, right: object) -> bool:
+    symbol, holds = _COMPARISONS[name]
+    if name in ("in", "notin"):
+        if isinstance(right, str):
+            evaluation.pay_to_search(right)
+        # A key is found without reading the mapping.
+        evaluation.pay_to_read(left if isinstance(right, dict) else right)
+    elif kind_of(left) == kind_of(right):
+        evaluation.pay_to_read(left)
+        evaluation.pay_to_read(right)
+    try:
+        return holds(left, right)
+    except TypeError:
+        raise TypeError(f"`{symbol}` cannot compare {kind_of(left)} with {kind_of(right)}") from None
+
+
+@over_plain_data
 def _compare(evaluation: Evaluation, first: object, *chain: object) -> bool:
     """`a < b <= c`, as operator and operand in turn."""
     left = first
     for name, right in zip(chain[::2], chain[1::2], strict=True):
-        symbol, holds = _COMPARISONS[str(name)]
-        if name in ("in", "notin"):
-            # A key is found without reading the mapping.
-            evaluation.pay_to_read(left if isinstance(right, dict) else right)
-        elif kind_of(left) == kind_of(right):
-            evaluation.pay_to_read(left)
-            evaluation.pay_to_read(right)
-        try:
-            if not holds(left, right):
-                return False
-        except TypeError:
-            raise TypeError(f"`{symbol}` cannot compare {kind_of(left)} with {kind_of(right)}") from None
+        if not compared(evaluation, left, str(name), right):
+            return False
         left = right
     return True
 
 
-@_over_plain_data
+@over_plain_data
 def _concat(evaluation: Evaluation, *values: object) -> str:
     return evaluation.join("", [evaluation.text(value) for value in values])
 
 
-@_over_plain_data
+@over_plain_data
 def _slice(evaluation: Evaluation, value: object, start: Any, stop: Any, step: Any) -> object:
     if not isinstance(value, str | list | tuple):
         raise TypeError(f"only text and lists have slices, and this is {kind_of(value)}")
@@ -145,11 +179,37 @@ def _slice(evaluation: Evaluation, value: object, start: Any, stop: Any, step: A
     return value[start:stop:step]
 
 
-@_over_plain_data
+@pass_context
 def _literal(evaluation: Evaluation, value: object) -> object:
-    """A list, tuple or mapping written in the expression: an undefined item is found here, not overlooked."""
-    for item in value.values() if isinstance(value, dict) else _sequence(value):
-        plain(item)
+    """A list, tuple or mapping written in the expression: an undefined item is found here, not overlooked,
+    and what is more than plain data (an output, an error) becomes plain."""
+    if isinstance(value, dict):
+        return {_item(key): _item(item) for key, item in value.items()}
+    items = map(_item, sequence(value))
+    return tuple(items) if isinstance(value, tuple) else list(items)
+
+
+def _item(value: object) -> object:
+    known_plain = plain(value)
+    return str(known_plain) if isinstance(known_plain, ErrorValue) else known_plain
+
+
+@over_plain_data
+def _secret(evaluation: Evaluation, name: str) -> str:
+    """`secret("NAME")`: looked up where there is something to look it up with, on a worker."""
+    if evaluation.secrets is None:
+        raise SecretUnavailable(f"it needs the secret {name}, and secrets are resolved on a worker")
+    try:
+        value: object = evaluation.secrets(name)
+    except HoldfastError as error:
+        raise SecretUnavailable(str(error), guidance=error.guidance) from None
+    except Exception as error:
+        # Its words are left out: nobody knows what they quote.
+        raise SecretUnavailable(f"the secret {name} cannot be read ({type(error).__name__})") from None
+    if type(value) is not str:
+        raise SecretUnavailable(f"the secret {name} is not text")
+    evaluation.secrets_read += (value,)
+    evaluation.pay_for_new(value)
     return value
 
 
@@ -158,193 +218,6 @@ OPERATIONS: Final[Mapping[str, Function]] = {
     "_compare": _compare,
     "_concat": _concat,
     "_literal": _literal,
+    "_secret": _secret,
     "_slice": _slice,
-}
-
-# --- Filters ------------------------------------------------------------------------------------------------
-
-
-@pass_context
-def _default(
-    evaluation: Evaluation, value: object, default_value: object = "", boolean: bool = False
-) -> object:
-    return default_value if isinstance(value, Undefined) or (boolean and not value) else value
-
-
-@_over_plain_data
-def _length(evaluation: Evaluation, value: object) -> int:
-    if not isinstance(value, str | list | tuple | dict):
-        raise TypeError(f"{kind_of(value)} has no length")
-    return len(value)
-
-
-def _cased(change: Callable[[str], str]) -> Function:
-    @_over_plain_data
-    def changed(evaluation: Evaluation, value: object) -> str:
-        text = evaluation.text(value)
-        evaluation.pay_for_new(text)
-        return change(text)
-
-    return changed
-
-
-@_over_plain_data
-def _string(evaluation: Evaluation, value: object) -> str:
-    return evaluation.text(value)
-
-
-def _parsed(value: object) -> float | None:
-    """The number that is meant, if any."""
-    if isinstance(value, str):
-        if len(value) > NUMBER_BITS_MAX:
-            raise OverflowError("the text is too long for a number")
-        for kind in (int, float):
-            try:
-                return _bounded(kind(value))
-            except ValueError:
-                continue
-    return _bounded(value) if isinstance(value, int | float) else None
-
-
-@_over_plain_data
-def _int(evaluation: Evaluation, value: object, default: object = 0) -> object:
-    number = _parsed(value)
-    return default if number is None or not is_bounded(number) else int(number)
-
-
-@_over_plain_data
-def _float(evaluation: Evaluation, value: object, default: object = 0.0) -> object:
-    number = _parsed(value)
-    return default if number is None else float(number)
-
-
-@_over_plain_data
-def _abs(evaluation: Evaluation, value: object) -> float:
-    return abs(_bounded(value))
-
-
-@_over_plain_data
-def _round(evaluation: Evaluation, value: object, precision: object = 0) -> float:
-    if not isinstance(precision, int) or abs(precision) > ROUND_DIGITS_MAX:
-        raise TypeError(f"rounding takes up to {ROUND_DIGITS_MAX} digits")
-    return round(_bounded(value), precision)
-
-
-def _end(index: int) -> Function:
-    @_over_plain_data
-    def item(evaluation: Evaluation, value: object) -> object:
-        if not isinstance(value, str | list | tuple):
-            raise TypeError(f"text or a list is needed, and this is {kind_of(value)}")
-        if not value:
-            return evaluation.environment.undefined("there is no first or last item: it is empty")
-        return plain(value[index])
-
-    return item
-
-
-@_over_plain_data
-def _join(evaluation: Evaluation, value: object, d: object = "") -> str:
-    texts = []
-    for item in _sequence(value):
-        evaluation.pay(STEP_PRICE)
-        texts.append(evaluation.text(item))
-    return evaluation.join(evaluation.text(d), texts)
-
-
-def _alike(evaluation: Evaluation, value: object) -> tuple[Sequence, set[type]]:
-    """A list that can be summed up in one value, read and paid for, and the types of its items."""
-    items = _sequence(value)
-    evaluation.pay_to_read(items)
-    kinds = set(map(type, items))
-    if not (kinds <= NUMBERS or kinds <= TEXTS):
-        raise TypeError("the items of the list are neither all numbers nor all text")
-    return items, kinds
-
-
-def _extreme(choose: Callable[[Any], object]) -> Function:
-    @_over_plain_data
-    def chosen(evaluation: Evaluation, value: object) -> object:
-        items, _ = _alike(evaluation, value)
-        return choose(items) if items else evaluation.environment.undefined("the list is empty")
-
-    return chosen
-
-
-@_over_plain_data
-def _sum(evaluation: Evaluation, value: object) -> float:
-    items: Any
-    items, kinds = _alike(evaluation, value)
-    if not kinds <= NUMBERS:
-        raise TypeError("only numbers can be added up, and these are text")
-    return _bounded(sum(items))
-
-
-FILTERS: Final[Mapping[str, Function]] = {
-    "abs": _abs,
-    "count": _length,
-    "default": _default,
-    "first": _end(0),
-    "float": _float,
-    "int": _int,
-    "join": _join,
-    "last": _end(-1),
-    "length": _length,
-    "lower": _cased(str.lower),
-    "max": _extreme(max),
-    "min": _extreme(min),
-    "round": _round,
-    "string": _string,
-    "sum": _sum,
-    "trim": _cased(str.strip),
-    "upper": _cased(str.upper),
-}
-
-# --- Tests --------------------------------------------------------------------------------------------------
-
-
-def _is(*kinds: type, but_not: type = Undefined) -> Function:
-    @_over_plain_data
-    def matches(evaluation: Evaluation, value: object) -> bool:
-        return isinstance(value, kinds) and not isinstance(value, but_not)
-
-    return matches
-
-
-def _same(constant: object) -> Function:
-    @_over_plain_data
-    def matches(evaluation: Evaluation, value: object) -> bool:
-        return value is constant
-
-    return matches
-
-
-@pass_context
-def _defined(evaluation: Evaluation, value: object) -> bool:
-    return not isinstance(value, Undefined)
-
-
-@pass_context
-def _undefined(evaluation: Evaluation, value: object) -> bool:
-    return isinstance(value, Undefined)
-
-
-@_over_plain_data
-def _divisible(evaluation: Evaluation, value: object, num: object) -> bool:
-    return _bounded(value) % _bounded(num) == 0
-
-
-TESTS: Final[Mapping[str, Function]] = {
-    "boolean": _is(bool),
-    "defined": _defined,
-    "divisibleby": _divisible,
-    "false": _same(False),
-    "float": _is(float),
-    "integer": _is(int, but_not=bool),
-    "mapping": _is(dict),
-    "none": _same(None),
-    "number": _is(int, float, but_not=bool),
-    "sequence": _is(list, tuple, str),
-    "string": _is(str),
-    "true": _same(True),
-    "undefined": _undefined,
 }

@@ -1,4 +1,4 @@
-"""The values that expressions work on: plain data, and the text of an error.
+"""The values that expressions work on: plain data, the text of an error, and the outputs of steps.
 
 Whatever an expression reads or makes passes through `plain`: nothing with operators or attributes of its
 own gets in, and an undefined value is an error with its reason, never silently false.
@@ -39,6 +39,35 @@ def error_value(message: str, *, type: str, category: str) -> ErrorValue:
     return value
 
 
+class StepOutput:
+    """What a step gave, as a variable: its plain value, except that `.data` is always there.
+
+    A mark, not a value: `plain` takes it off, so no list, mapping or result ever holds one.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __bool__(self) -> bool:
+        # `and`, `or`, `not` and `if` of an expression ask the variable itself.
+        return bool(plain(self.value))
+
+
+class StepOutputs(StepOutput):
+    """The variable `steps`: a mapping whose values are outputs of steps."""
+
+    __slots__ = ()
+
+    value: dict[str, object]
+
+
+def data_of(output: object) -> object:
+    """Its `data` where it is a mapping that has one, else the output itself."""
+    return output["data"] if isinstance(output, dict) and "data" in output else output
+
+
 _KINDS: Final[Mapping[type, str]] = {
     type(None): "none",
     bool: "a boolean",
@@ -60,6 +89,8 @@ def plain(value: object) -> object:
 
     The types are exact: a subclass could bring operators of its own.
     """
+    if isinstance(value, StepOutput):
+        value = value.value
     if isinstance(value, Undefined):
         raise UndefinedError(value._undefined_message)
     if type(value) not in _KINDS:

@@ -5,14 +5,16 @@ There are no globals, no calls and no attributes: a name after a dot is a key of
 
 from typing import Final
 
-from jinja2 import StrictUndefined
+from jinja2 import StrictUndefined, Undefined
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import missing
 
 from holdfast.playbook.evaluation import Evaluation
-from holdfast.playbook.operations import ARITHMETIC, FILTERS, OPERATIONS, TESTS, operate
-from holdfast.playbook.plain_data import ErrorValue, kind_of, plain
+from holdfast.playbook.filters import FILTERS
+from holdfast.playbook.operations import ARITHMETIC, OPERATIONS, operate, sign
+from holdfast.playbook.plain_data import ErrorValue, StepOutput, StepOutputs, kind_of, plain
+from holdfast.playbook.value_tests import TESTS
 
 KEY_SHOWN_CHARS_MAX: Final = 80
 
@@ -22,6 +24,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 
     context_class = Evaluation
     intercepted_binops = frozenset(ARITHMETIC)
+    intercepted_unops = frozenset({"+", "-"})
 
     def __init__(self) -> None:
         # Unoptimized: folding constants would run operations at compile time, where nothing is paid.
@@ -37,12 +40,20 @@ class _Environment(ImmutableSandboxedEnvironment):
         assert isinstance(context, Evaluation)
         return operate(context, operator, plain(left), plain(right))
 
+    def call_unop(self, context: Context, operator: str, arg: object) -> object:
+        return sign(operator, plain(arg))
+
     def getattr(self, obj: object, attribute: str) -> object:
         return self.getitem(obj, attribute)
 
     def getitem(self, obj: object, argument: object) -> object:
-        """Keys of mappings, positions in lists and text, three names of an error: there are no attributes."""
-        obj, argument = plain(obj), plain(argument)
+        """Keys of mappings, positions in lists and text, three names of an error, the data of an output:
+        there are no attributes."""
+        argument = plain(argument)
+        if isinstance(obj, Undefined):
+            # Still an error where it is used; but `skipped.data.rows|default([])` means all of it.
+            return obj
+        marked, obj = obj, plain(obj)
         if isinstance(argument, list | tuple | dict):
             raise TypeError(f"{kind_of(argument)} cannot be a key")
         if isinstance(argument, str) and argument.startswith("_"):
@@ -54,10 +65,13 @@ class _Environment(ImmutableSandboxedEnvironment):
             found = getattr(obj, str(argument))
         elif isinstance(obj, str | list | tuple) and isinstance(argument, int):
             found = obj[argument] if -len(obj) <= argument < len(obj) else missing
+        if found is missing and argument == "data" and type(marked) is StepOutput:
+            found = obj
         if found is missing:
             # Cut, because many of these may be alive at once and a key can be as long as any text.
             return self.undefined(f"{kind_of(obj)} has no `{str(argument)[:KEY_SHOWN_CHARS_MAX]}`")
-        return plain(found)
+        known_plain = plain(found)
+        return StepOutput(known_plain) if isinstance(marked, StepOutputs) else known_plain
 
 
 ENVIRONMENT: Final = _Environment()
