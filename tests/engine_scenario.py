@@ -32,6 +32,7 @@ from holdfast.core.model import (
     LeaseResult,
     Report,
     WorkerRecord,
+    place_of,
 )
 from holdfast.core.replay import replay
 from holdfast.core.retry import RetryPolicy
@@ -168,7 +169,12 @@ class Scenario:
     # looking
 
     async def jobs(self, execution_id: int) -> list[JobRow]:
-        return (await self.engine.queue(execution_id=execution_id)).items
+        page = await self.engine.queue(execution_id=execution_id, limit=1_000)
+        found = page.items
+        while page.next is not None:
+            page = await self.engine.queue(execution_id=execution_id, limit=1_000, cursor=page.next)
+            found += page.items
+        return found
 
     async def job(self, execution_id: int) -> JobRow:
         return (await self.jobs(execution_id))[-1]
@@ -181,7 +187,11 @@ class Scenario:
         return (await self.engine.view(execution_id)).execution
 
     async def events(self, execution_id: int) -> list[Event]:
-        return await self.engine.events(execution_id)
+        found = page = await self.engine.events(execution_id)
+        while len(page) == 1_000:
+            page = await self.engine.events(execution_id, after=page[-1].id)
+            found = found + page
+        return found
 
     async def told(self, execution_id: int) -> list[str]:
         """The events as words: the type, and the step where there is one."""
@@ -201,7 +211,11 @@ class Scenario:
             assert {
                 key: (job.status, job.attempts, job.dead_reason) for key, job in replayed.jobs.items()
             } == {
-                (job.round, job.step): (job.status, job.attempts, job.dead_reason)
+                (job.round, job.step, place_of(job.visit, job.element)): (
+                    job.status,
+                    job.attempts,
+                    job.dead_reason,
+                )
                 for job in await self.jobs(execution.id)
             }
 

@@ -20,14 +20,8 @@ import pytest
 
 from holdfast.core.model import ClaimGroup, ExecutionStatus, JobState, Lane, LeaseRef, Mode
 from holdfast.store import Store, choosing, store_from_url
-from holdfast.store.interface import (
-    ChangedJob,
-    Changes,
-    Claimed,
-    ClaimRequest,
-    CompletedStage,
-    Locked,
-)
+from holdfast.store.changes import ChangedJob, Changes, CompletedStage
+from holdfast.store.interface import Claimed, ClaimRequest, Locked
 from holdfast.store.new_executions import ExecutionKind, NewExecution
 from holdfast.store.stages import FollowingJob, HeldStage, StageEnd
 

@@ -2,7 +2,14 @@
 
 import pytest
 
-from holdfast.core.catalogue import CATALOGUE, Category, category_of, entry_for, guidance_when_final
+from holdfast.core.catalogue import (
+    CATALOGUE,
+    Category,
+    category_of,
+    entry_for,
+    guidance_when_final,
+    words_without_documents,
+)
 
 T, P, U = Category.TRANSIENT, Category.PERMANENT, Category.UNKNOWN
 
@@ -92,3 +99,20 @@ def test_own_guidance_is_kept_when_final_unless_it_promises_a_retry(guidance: st
 
 def test_own_guidance_of_a_permanent_error_stays() -> None:
     assert guidance_when_final("permanent_error", P, "Give up.") == "Give up."
+
+
+def test_what_is_about_no_document_is_told_without_one() -> None:
+    for error_type, entry in CATALOGUE.items():
+        message, guidance = words_without_documents(error_type, entry.user_message, entry.guidance)
+        assert message and guidance
+        told = f"{message} {guidance}".lower()
+        if error_type not in ("malformed_archive", "no_conf_files"):  # which only an archive's pipeline has
+            assert "upload" not in told and "document" not in told and "pdf" not in told, error_type
+
+
+def test_own_words_stay_where_there_is_no_document() -> None:
+    assert words_without_documents("not_found", "No such city", "Check the name.") == (
+        "No such city",
+        "Check the name.",
+    )
+    assert words_without_documents("of_my_own", "Message", "Guidance") == ("Message", "Guidance")

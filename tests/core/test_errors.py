@@ -98,6 +98,7 @@ def test_a_subclass_may_preset_what_it_says_on_its_class() -> None:
     ("code", "status"),
     [
         ("not_failed", 409),
+        ("child_execution", 409),
         ("permanent_error", 409),
         ("retry_cap", 429),
         ("cooldown", 429),

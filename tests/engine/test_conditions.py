@@ -53,6 +53,18 @@ async def test_a_condition_reads_the_same_where_another_process_gave_out_the_lea
     assert (await s.job(id_)).dead_reason == "stopped"
 
 
+@on_both_stores
+async def test_a_condition_reads_what_a_service_answered_with_its_error(s: Scenario) -> None:
+    condition = "data.code == 'gone' and response.data.code == 'gone' and result.status_code == 503"
+    await s.define(stage("a", attempts=4, stop_when=condition))
+    id_ = await s.submit()
+    await s.fail(await s.lease_one(), status_code=503, data={"code": "busy"})
+    assert await s.state(id_) == "retry 1/4"
+    s.tick(1)
+    await s.fail(await s.lease_one(), status_code=503, data={"code": "gone"})
+    assert (await s.job(id_)).dead_reason == "stopped"
+
+
 class NeverPeeks:
     """A store that must not be asked for jobs before they are settled."""
 

@@ -107,6 +107,14 @@ async def test_a_job_comes_with_all_that_its_handler_needs(s: Scenario) -> None:
         "clear": (),
         "alone": False,
         "limited": False,
+        "type": "",
+        "config": "{}",
+        "inputs": "{}",
+        "input": "{}",
+        "item": None,
+        "item_name": "item",
+        "for_each": None,
+        "parked": None,
     }
 
 

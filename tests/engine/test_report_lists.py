@@ -8,7 +8,7 @@ from engine_scenario import Scenario, codes, completed, failed, on_both_stores, 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.failures import Failure
 from holdfast.core.model import Completed, EventType, Failed, LeaseRef, Report
-from holdfast.store.interface import Changes
+from holdfast.store.changes import Changes
 
 HUGE = 2**70
 

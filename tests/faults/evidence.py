@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from faults.ledger import Death, Start, read_all
 from faults.storm_worker import FRAGILE, STAGES, STURDY, has_effect
 from faults.tables import select
-from holdfast.core.model import Event, EventType
+from holdfast.core.model import NO_ELEMENT, Event, EventType
 from holdfast.core.payload import decode_payload
 from holdfast.core.replay import replay
 from holdfast.store.rows import EventPlace, events_after
@@ -194,7 +194,7 @@ class Evidence:
             rows = (line.status, line.round, line.last_completed_stage)
             self._tell(f"the log of execution {line.id} says {state}, its row {rows}", state != rows)
             jobs = {
-                (job.round, job.step): (job.status, job.attempts, job.dead_reason)
+                (job.round, job.step, NO_ELEMENT): (job.status, job.attempts, job.dead_reason)
                 for job in self._jobs_of[line.id]
             }
             replayed = {key: (job.status, job.attempts, job.dead_reason) for key, job in log.jobs.items()}

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from holdfast.core.gates import BarrierGate, WaveGate
 from holdfast.playbook.definition import Definition
+from simulation.flow_rules import CHILD, FOR_EACH
 from simulation.history import History, ensure
 from simulation.lines import BatchLine, ExecutionLine, JobLine, Sight
 
@@ -61,7 +62,7 @@ class GateRules:
             if job.is_live and batch_id is not None:
                 live[batch_id].append(job)
             else:
-                ensure(job.held_by is None, "held, and by what? {}", job)
+                ensure(job.held_by in (None, FOR_EACH, CHILD), "held, and by what? {}", job)
         for id_, batch in now.batches.items():
             self._check_batch(batch, before.batches.get(id_), items[id_])
             self._check_gates(batch, before, live[id_])
@@ -179,7 +180,7 @@ class GateRules:
 
     def _check_held(self, batch: BatchLine, job: JobLine) -> None:
         """Only by what still stands, or is about to let it through."""
-        if job.held_by is None:
+        if job.held_by in (None, FOR_EACH, CHILD):
             return
         ensure(not job.is_leased, "held and leased: {}", job)
         barrier, wave = batch.gates.barrier(job.step), batch.gates.wave(job.step)

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.core.failures import StoredError
 from holdfast.core.gates import Gates
-from holdfast.core.model import ExecutionStatus, JobStatus, Lane
+from holdfast.core.model import NO_ELEMENT, ExecutionStatus, JobStatus, Lane, element_of, visit_of
 from simulation.stores import SimulatedStore
 
 LIVE = (JobStatus.QUEUED, JobStatus.RETRY, JobStatus.LEASED)
@@ -18,12 +18,12 @@ FLEET = "max_concurrency"
 
 _EXECUTIONS = """SELECT id, path, definition_id, status, round, manual_retries, last_manual_retry_at,
     retry_count, last_completed_stage, error, retry_history, idempotency_key, finished_at, deadline_at,
-    lane, batch_id
+    lane, batch_id, plan, parent_job, workload
 FROM {schema}executions ORDER BY id"""
 _JOBS = """SELECT j.id, j.execution_id, j.step, j.round, j.status, j.attempts, j.max_attempts,
     j.available_at, j.fence, j.lease_until, j.dead_reason, j.losses, j.crashes, j.settled_fence, j.output,
     j.held_by, j.scheduled_for, j.limited, g.handler, g.lane, g.rank, g.alone, g.limit_name, g.path, g.step,
-    j.last_attempt_at, j.worker_id
+    j.last_attempt_at, j.worker_id, j.element, j.input, j.parked, j.superseded
 FROM {schema}jobs j JOIN {schema}claim_groups g ON g.id = j.claim_group ORDER BY j.id"""
 _BATCHES = """SELECT id, path, definition_id, lane, idempotency_key, items, attention, closed_at,
     cancelled_at, gates
@@ -52,6 +52,9 @@ class ExecutionLine(NamedTuple):
     deadline_at: float | None
     lane: str
     batch_id: int | None
+    plan: str | None
+    parent_job: int | None
+    workload: str
 
     @property
     def stored_error(self) -> StoredError | None:
@@ -92,6 +95,22 @@ class JobLine(NamedTuple):
     group_step: str
     last_attempt_at: float | None
     worker_id: str | None
+    place: int
+    input: str | None
+    parked: str | None
+    superseded: bool
+
+    @property
+    def visit(self) -> int:
+        return visit_of(self.place)
+
+    @property
+    def element(self) -> int:
+        return element_of(self.place)
+
+    @property
+    def is_element(self) -> bool:
+        return self.element != NO_ELEMENT
 
     @property
     def is_live(self) -> bool:

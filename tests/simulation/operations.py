@@ -65,3 +65,17 @@ OPERATIONS: dict[Operation, float] = {
     look: 2,
     pass_time: 12,
 }
+
+# Where playbooks are looked at: less of what is about chains only, more of what moves many jobs at once.
+OF_FLOW: dict[Operation, float] = {
+    submit: 0.4,
+    lease: 1.5,
+    report: 2.0,
+    submit_batch: 0.5,
+    add_items: 0.1,
+    close_batch: 0.1,
+    cancel_batch: 0.5,
+    attend: 0.1,
+    look_at_batch: 1.0,
+    deploy: 0.1,
+}

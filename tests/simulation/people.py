@@ -159,11 +159,14 @@ async def redrive(world: World) -> Afterwards:
         for line in lines:
             error = line.stored_error
             assert error is not None
-            refused = error.category is Category.PERMANENT and not force
-            expected = "permanent_error" if refused else "redriven"
+            expected = "redriven"
+            if line.parent_job is not None:
+                expected = "child_execution"
+            elif error.category is Category.PERMANENT and not force:
+                expected = "permanent_error"
             ensure(answers[line.id] == expected, "{} was answered {}", line, answers)
             now = world.invariants.executions[line.id]
-            ensure(now.round == line.round + (not refused), "{}, and yet: {}", answers, now)
+            ensure(now.round == line.round + (expected == "redriven"), "{}, and yet: {}", answers, now)
 
     return afterwards
 
@@ -172,6 +175,8 @@ def _refusal(request: RetryRequest, line: ExecutionLine, now: float) -> str | No
     error = line.stored_error
     if line.status != ExecutionStatus.FAILED or error is None:
         return "not_failed"
+    if line.parent_job is not None:
+        return "child_execution"
     if error.category is Category.PERMANENT and not request.force:
         return "permanent_error"
     if line.manual_retries >= MANUAL_RETRIES_MAX:

@@ -15,6 +15,7 @@ from holdfast.core.failures import Failure
 from holdfast.core.model import Completed, Failed, Lane, Outcome
 from holdfast.core.retry import RetryPolicy
 from holdfast.playbook.definition import Barrier, Definition, Step
+from simulation.graphs import FLOW_HANDLERS
 
 PAYLOAD_BYTES_MAX = 2_000
 STOP_WORD, RETRY_WORD = "halt", "again"
@@ -168,7 +169,7 @@ RELAY_SHORTENED = Definition(
     ),
 )
 
-HANDLERS = tuple(step.handler for definition in PIPELINES for step in definition.steps)
+HANDLERS = (*(step.handler for definition in PIPELINES for step in definition.steps), *FLOW_HANDLERS)
 
 _FAILURES: tuple[Callable[[int], Failure], ...] = (
     lambda n: Failure(message=f"connection refused #{n}", exception="ConnectionRefusedError"),

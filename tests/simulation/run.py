@@ -1,6 +1,6 @@
 """`make simulate`: play many seeds, and stop at the first that breaks an invariant.
 
-    run.py                              2,000 seeds on SQLite, then 200 on PostgreSQL
+    run.py                              3,000 seeds on SQLite, then 300 on PostgreSQL
     run.py --seed 4711                  one seed, with its whole trace
     run.py --store both --minutes 30    as many as there is time for
 
@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from holdfast.bench.postgres import TemporaryPostgres
 from simulation.seeds import SeedFailed, open_stage
 
-SEEDS_DEFAULT = {"sqlite": 2_000, "postgresql": 200}
+SEEDS_DEFAULT = {"sqlite": 3_000, "postgresql": 300}
 PROGRESS_SECONDS = 5.0
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import islice
 
 from holdfast.engine import batches
 from holdfast.store import choosing
-from simulation.operations import OPERATIONS
+from simulation.operations import OF_FLOW, OPERATIONS
 from simulation.stores import Clock, SimulatedStore, simulated_store
-from simulation.world import World
+from simulation.world import World, is_of_flow
 
 PROCESSES = 2
 # So few that a batch of a handful of items is let through in several transactions.
@@ -37,7 +39,9 @@ class Stage:
         await self.stores[0].empty()
         world = World(seed, self.stores, self.clock)
         try:
-            await world.run(tuple(OPERATIONS), tuple(OPERATIONS.values()))
+            await world.run(
+                tuple(OPERATIONS), tuple(OPERATIONS.values()), lambda each: OF_FLOW.get(each, 1.0)
+            )
         except Exception as error:
             raise SeedFailed(self._told(world, error)) from error
         return world
@@ -76,6 +80,14 @@ async def open_stage(url: str) -> AsyncIterator[Stage]:
         batches.CHUNK_ITEMS, choosing.NO_WAIT_SECONDS = chunk_items, no_wait
         for store in opened:
             await store.close()
+
+
+def seeds_of_chains(count: int) -> Iterable[int]:
+    return islice((seed for seed in itertools.count() if not is_of_flow(seed)), count)
+
+
+def seeds_of_flow(count: int) -> Iterable[int]:
+    return islice(filter(is_of_flow, itertools.count()), count)
 
 
 async def play_all(url: str, seeds: Iterable[int]) -> int:

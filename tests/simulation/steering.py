@@ -10,7 +10,7 @@ from holdfast.core.model import Lane
 from holdfast.core.pauses import PauseKind
 from simulation.history import ensure
 from simulation.lines import LimitLine
-from simulation.pipelines import LIMITS, PIPELINES
+from simulation.pipelines import LIMITS
 from simulation.world import Afterwards, World
 
 
@@ -52,7 +52,7 @@ async def pause(world: World) -> Afterwards:
     if pauses and random.random() < 0.7:
         return await resume(world)
     kind = random.choice(list(PauseKind))
-    definition = random.choice([d for d in PIPELINES if d.path in world.paths])
+    definition = random.choice([d for d in world.pipelines if d.path in world.paths])
     name = {
         PauseKind.STEP: f"{definition.path}/{random.choice(definition.steps).name}",
         PauseKind.PLAYBOOK: definition.path,

@@ -16,7 +16,7 @@ import pytest
 from running import run
 from simulation.seeds import open_stage, play_all
 
-SQLITE_SEEDS, SQLITE_CHUNK = 800, 40
+SQLITE_SEEDS, SQLITE_CHUNK = 600, 40
 POSTGRES_SEEDS, POSTGRES_CHUNK = 25, 5
 CHUNK_SECONDS_MAX = 600
 

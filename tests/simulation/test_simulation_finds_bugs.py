@@ -20,13 +20,13 @@ from holdfast.engine.group_commit import GroupCommit
 from holdfast.engine.settle import SettlePlan
 from holdfast.playbook.definition import Step
 from holdfast.store import sqlite_claim
+from holdfast.store.changes import Changes
 from holdfast.store.choosing import Choice
-from holdfast.store.interface import Changes
 from holdfast.store.queries import load_queries
 from holdfast.store.sqlite import SqliteStore, _Transaction
 from holdfast.store.sqlite_batches import SqliteBatches
 from running import run
-from simulation.seeds import SeedFailed, open_stage
+from simulation.seeds import SeedFailed, open_stage, seeds_of_chains
 
 SEEDS_MAX = 400
 
@@ -53,9 +53,9 @@ def change_what_is_written(patch: Patch, spoil: Callable[[Changes], None]) -> No
 def change_refusal(patch: Patch, spoil: Callable[[Any, JobState], Any]) -> None:
     refusal = SettlePlan._refusal
 
-    def spoiled(self: SettlePlan, item: Any, current: Any) -> Any:
-        job = current[item.queue_id][0] if item.queue_id in current else None
-        answer = refusal(self, item, current)
+    def spoiled(self: SettlePlan, item: Any) -> Any:
+        job = self._jobs.get(item.queue_id)
+        answer = refusal(self, item)
         return answer if answer is None or job is None else spoil(item, job) or answer
 
     patch.setattr(SettlePlan, "_refusal", spoiled)
@@ -64,10 +64,9 @@ def change_refusal(patch: Patch, spoil: Callable[[Any, JobState], Any]) -> None:
 def any_fence_settles_a_leased_job(patch: Patch) -> None:
     refusal = SettlePlan._refusal
 
-    def spoiled(self: SettlePlan, item: Any, current: Any) -> Any:
-        if item.queue_id in current and current[item.queue_id][0].status is JobStatus.LEASED:
-            return None
-        return refusal(self, item, current)
+    def spoiled(self: SettlePlan, item: Any) -> Any:
+        job = self._jobs.get(item.queue_id)
+        return None if job is not None and job.status is JobStatus.LEASED else refusal(self, item)
 
     patch.setattr(SettlePlan, "_refusal", spoiled)
 
@@ -191,7 +190,11 @@ def one_unknown_error_too_many_is_retried(patch: Patch) -> None:
 
 def a_job_whose_worker_was_lost_runs_beside_others(patch: Patch) -> None:
     claim_group = Step.claim_group
-    patch.setattr(Step, "claim_group", lambda self, path, lane, alone=False: claim_group(self, path, lane))
+    patch.setattr(
+        Step,
+        "claim_group",
+        lambda self, path, lane, alone=False, handler=None: claim_group(self, path, lane, handler=handler),
+    )
 
 
 def a_group_commit_mixes_up_the_answers(patch: Patch) -> None:
@@ -470,7 +473,7 @@ def test_a_bug_is_found(bug: Bug, monkeypatch: Patch, sqlite_url: str) -> None:
         async with open_stage(sqlite_url) as stage:
             await stage.play(0)  # without the bug nothing breaks
             bug(monkeypatch)
-            for seed in range(SEEDS_MAX):
+            for seed in seeds_of_chains(SEEDS_MAX):
                 await stage.play(seed)
 
     with pytest.raises(SeedFailed) as found:

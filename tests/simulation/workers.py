@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.core.model import AckCode, Completed, Lane, Report
+from holdfast.core.model import AckCode, Completed, Failed, JobStatus, Lane, Outcome, Report
 from simulation.claim_rules import Asked, expected_alone_ready, expected_claim, expected_next_due, ready
+from simulation.flow_rules import moves_along
 from simulation.history import ensure
 from simulation.lines import FLEET, READY
 from simulation.pipelines import HANDLERS, is_storable
@@ -22,15 +23,13 @@ class InShort(list[Report]):
     """Reports as the trace shows them."""
 
     def __str__(self) -> str:
-        return ", ".join(
-            f"{item.queue_id}:{item.fence} "
-            + (
-                item.outcome.result[:40]
-                if isinstance(item.outcome, Completed)
-                else item.outcome.failure.message
-            )
-            for item in self
-        )
+        return ", ".join(f"{item.queue_id}:{item.fence} " + _in_short(item.outcome) for item in self)
+
+
+def _in_short(outcome: Outcome) -> str:
+    if isinstance(outcome, Completed):
+        return outcome.result[:40]
+    return outcome.failure.message if isinstance(outcome, Failed) else str(outcome)
 
 
 async def lease(world: World) -> Afterwards:
@@ -84,7 +83,7 @@ async def lease(world: World) -> Afterwards:
             until = now + lead + seconds
             ensure((row.fence, row.lease_until) == (job.fence, until), "not as told: {} {}", row, job)
             ensure(job.limited == bool({row.limit, FLEET} & sight.limits.keys()), "{} {}", job, sight.limits)
-            _check_outputs(world, job.queue_id, job.outputs)
+            world.invariants.check_outputs(job)
         for old in taken:
             if old not in expected:
                 row = rows[old.id]
@@ -116,19 +115,6 @@ def _wait_for_work(world: World) -> None:
     due = [job.available_at for job in world.invariants.jobs.values() if job.is_waiting]
     if due and world.alone_in_time and world.random.random() < 0.7:
         world.clock.now = max(world.clock.now, min(due))
-
-
-def _check_outputs(world: World, queue_id: int, outputs: dict[str, str]) -> None:
-    """A handler is given the latest output of each stage before its own."""
-    job = world.invariants.jobs[queue_id]
-    definition = world.definitions[world.invariants.executions[job.execution_id].definition_id]
-    before = [step.name for step in definition.steps]
-    latest: dict[str, str] = {}
-    for other in world.invariants.jobs.values():
-        if other.execution_id == job.execution_id and other.output is not None:
-            latest[other.step] = other.output
-    expected = {name: latest[name] for name in before[: before.index(job.step)]}
-    ensure(outputs == expected, "job {} was given {} instead of {}", queue_id, outputs, expected)
 
 
 async def heartbeat(world: World) -> Afterwards:
@@ -164,7 +150,7 @@ async def report(world: World) -> Afterwards:
     attempts = world.pick(world.held, 4)
     for attempt in attempts:
         if attempt.outcome is None:
-            attempt.outcome = world.outcome()
+            attempt.outcome = world.outcome(attempt.lease)
     return await _report(world, attempts)
 
 
@@ -177,7 +163,7 @@ async def report_again(world: World) -> Afterwards:
 async def report_otherwise(world: World) -> Afterwards:
     """The same fence with another outcome, beside the first one or on its own."""
     attempts = world.pick([a for a in world.held + world.past if a.outcome is not None], 2)
-    others = [replace(a, outcome=world.outcome()) for a in attempts]
+    others = [replace(a, outcome=world.outcome(a.lease)) for a in attempts]
     return await _report(world, others if world.random.random() < 0.5 else attempts + others)
 
 
@@ -188,7 +174,7 @@ async def report_late(world: World) -> Afterwards:
     attempts = world.pick(world.taken_from() or world.past, 3)
     for attempt in attempts:
         if attempt.outcome is None:
-            attempt.outcome = world.outcome()
+            attempt.outcome = world.outcome(attempt.lease)
     return await _report(world, attempts)
 
 
@@ -213,8 +199,9 @@ async def _report(world: World, attempts: list[Attempt]) -> Afterwards:
         for id_, row in world.invariants.jobs.items():
             old = before.get(id_)
             if old is None:
-                ensure(row.execution_id in owners, "a job out of nowhere: {}", row)
-            else:
+                is_child = world.invariants.executions[row.execution_id].parent_job is not None
+                ensure(row.execution_id in owners or is_child, "a job out of nowhere: {}", row)
+            elif id_ in changed or not moves_along(old, row, owners):
                 ensure((row != old) == (id_ in changed), "answers {} made {} of {}", acks, row, old)
         for item, ack in zip(reports, acks, strict=True):
             held, settled = before.get(item.queue_id), world.invariants.jobs.get(item.queue_id)
@@ -245,6 +232,8 @@ async def release(world: World) -> Afterwards:
             )
             if ack.accepted:
                 assert row and old
+                if row.status == JobStatus.CANCELLED:  # nobody waits for it; its history tells that
+                    continue
                 available_at = max(now, old.scheduled_for or now)
                 given_back = (row.attempts, row.available_at) == (old.attempts - 1, available_at)
                 ensure(given_back, "{} was given back: {}", old, row)
@@ -279,13 +268,20 @@ async def sweep(world: World) -> Afterwards:
     world.tell(f"    {swept}")
 
     def afterwards() -> None:
+        executions = world.invariants.executions
+        owners = {job.execution_id for job in before.values() if (job.lease_until or now) < now}
+        owners |= {id_ for id_, line in executions.items() if (line.deadline_at or now) < now}
+        owners |= {id_ for id_, line in executions.items() if line.parent_job is not None}
         for id_, row in world.invariants.jobs.items():
-            old = before[id_]
-            if row != old:
-                line = world.invariants.executions[row.execution_id]
+            old = before.get(id_)
+            if old is None:
+                ensure(row.execution_id in owners, "a job out of nowhere: {}", row)
+            elif row != old and not moves_along(old, row, owners):
+                line = executions[row.execution_id]
                 lost = old.lease_until is not None and old.lease_until < now
                 overdue = line.deadline_at is not None and line.deadline_at < now
                 ensure(lost or overdue, "swept without a cause: {} became {}", old, row)
+        world.invariants.flow.check_swept(world.invariants.sight)
         if limit == 500:
             left = [job for job in world.invariants.jobs.values() if (job.lease_until or now) < now]
             ensure(not left, "the sweep left {}", left)

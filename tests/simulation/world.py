@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-from holdfast.core.errors import RetryRefused, StoreUnavailable
+from holdfast.core.errors import InvalidInput, RetryRefused, StoreUnavailable
 from holdfast.core.model import Completed, ExecutionStatus, Leased, LeaseRef, Outcome, Report
 from holdfast.engine import Engine, Submission
 from holdfast.engine.manual_retry import RetryRequest
 from holdfast.playbook.definition import Definition
+from simulation.graphs import flow_outcome, random_graphs
 from simulation.history import Violation
 from simulation.invariants import Invariants
 from simulation.pipelines import (
@@ -37,6 +38,8 @@ from simulation.stores import Clock, Fault, SimulatedStore
 START = 1_000_000.0
 STEPS_MIN, STEPS_MAX = 25, 50
 DRAIN_ROUNDS_MAX = 400
+# One seed of so many is about playbooks that are more than chains of steps.
+SEEDS_PER_FLOW = 3
 DRAIN_SECONDS_TOGETHER = 60.0
 LEASE_SECONDS_MAX = 60.0
 PAST_ATTEMPTS_MAX = 40
@@ -97,8 +100,8 @@ class Process:
             new_token=lambda: f"{self._world.number():x}",
         )
 
-    async def register(self, definitions: Sequence[Definition] = PIPELINES) -> None:
-        for definition in definitions:
+    async def register(self) -> None:
+        for definition in self._world.pipelines:
             self._world.definitions[await self.engine.register(definition)] = definition
         self.known = True
 
@@ -120,6 +123,10 @@ class _Definitions(dict[int, Definition]):
         return RELAY_SHORTENED
 
 
+def is_of_flow(seed: int) -> bool:
+    return seed % SEEDS_PER_FLOW == SEEDS_PER_FLOW - 1
+
+
 class World:
     def __init__(self, seed: int, stores: Sequence[SimulatedStore], clock: Clock) -> None:
         self.seed = seed
@@ -128,6 +135,9 @@ class World:
         clock.now = START
         self._trace: list[tuple[float, str, tuple[object, ...]]] = []
         self.definitions: dict[int, Definition] = _Definitions()
+        self.is_of_flow = is_of_flow(seed)
+        graphs = random_graphs(Random(f"graphs of {seed}")) if self.is_of_flow else []
+        self.pipelines = (*PIPELINES, *graphs)
         self.processes = [Process(f"process-{n}", store, self) for n, store in enumerate(stores)]
         self.invariants = Invariants(self.definitions)
         self.held: list[Attempt] = []
@@ -136,7 +146,8 @@ class World:
         self.steps = 0
         self.unanswered: list[Submission] = []
         self.unanswered_adding: Adding | None = None
-        self.paths = self._some_paths()
+        self.chains = self._some_paths()
+        self.paths = [*self.chains[:1], *(graph.path for graph in graphs)] if graphs else self.chains
         self._failing = self.random.choice((0.2, 0.5, 0.5, 0.8))
         self._troubled: Process | None = None
         self._numbers = 0
@@ -155,8 +166,10 @@ class World:
         self._numbers += 1
         return self._numbers
 
-    def outcome(self) -> Outcome:
-        return random_outcome(self.random, self.number(), failing=self._failing)
+    def outcome(self, lease: Leased | None = None) -> Outcome:
+        number = self.number()
+        own = None if lease is None else flow_outcome(self.random, lease, number, failing=self._failing)
+        return own or random_outcome(self.random, number, failing=self._failing)
 
     def tell(self, what: str, *things: object) -> None:
         """A line of the trace; `things` must not change, as they are written out only when it is read."""
@@ -189,9 +202,19 @@ class World:
 
     # the run
 
-    async def run(self, operations: Sequence[Operation], weights: Sequence[float]) -> None:
+    async def run(
+        self,
+        operations: Sequence[Operation],
+        weights: Sequence[float],
+        of_flow: Callable[[Operation], float] = lambda _: 1.0,
+    ) -> None:
+        """`of_flow` is by how much an operation is more frequent where playbooks are looked at."""
         # Every seed has a character of its own: what is rare in one is common in another.
         weights = [weight * self.random.choice((0.2, 1, 1, 3)) for weight in weights]
+        if self.is_of_flow:
+            weights = [
+                weight * of_flow(operation) for operation, weight in zip(operations, weights, strict=True)
+            ]
         for process in self.processes:
             await process.register()
         await self._step(operations[:1], weights[:1])  # something to begin with
@@ -200,9 +223,10 @@ class World:
         self.tell("— drain —")
         self._troubled = None
         await self._let_everything_go()
-        await self._drain()
-        await self._try_again()
-        await self._drain()
+        await self._drain(failing=0.15 if self.is_of_flow else 0.0)
+        for _ in range(self.random.choice((1, 2)) if self.is_of_flow else 1):
+            await self._try_again()
+            await self._drain()
         await self.invariants.look_again(self.processes[0].store)
 
     async def _step(self, operations: Sequence[Operation], weights: Sequence[float]) -> None:
@@ -283,24 +307,34 @@ class World:
 
     async def _try_again(self) -> None:
         """People retry what has failed, each from a stage of their choice; all gates are open by now."""
+        willing = 0.9 if self.is_of_flow else 0.5
         for line in self.invariants.executions.values():
             error = line.stored_error
-            if line.status == ExecutionStatus.FAILED and error is not None and self.random.random() < 0.5:
-                names = [step.name for step in self.definitions[line.definition_id].steps]
-                stage = self.random.choice(names[: names.index(error.stage) + 1])
+            if line.status == ExecutionStatus.FAILED and error is not None and self.random.random() < willing:
+                definition = self.definitions[line.definition_id]
+                names = [step.name for step in definition.steps]
+                reached = names[: names.index(error.stage) + 1] if definition.is_linear else names
+                stage = self.random.choice(reached)
+                if not definition.is_linear and self.random.random() < 0.4:
+                    stage = error.stage
                 self.tell(f"somebody retries {line.id} from {stage}")
                 request = RetryRequest(from_stage=stage, force=True)
-                with contextlib.suppress(RetryRefused):
+                with contextlib.suppress(RetryRefused, InvalidInput):
                     await self.some_process().engine.retry(line.id, request)
         await self._look()
 
-    async def _drain(self) -> None:
-        """Healthy workers finish whatever there is: in the end nothing may be left."""
+    async def _drain(self, failing: float = 0.0) -> None:
+        """Workers that live finish whatever there is, `failing` a little: in the end nothing may be left."""
         for _ in range(DRAIN_ROUNDS_MAX):
             if not self.invariants.running:
                 return
             process = self.some_process()
             await process.engine.sweep()
+            await self._look()
+            self.invariants.flow.check_swept(self.invariants.sight)
+            if self.is_of_flow and self.random.random() < 0.1:  # children end here more than anywhere else
+                self.invariants.pruned_before = self.clock.now
+                self.tell(f"{process} prunes {await process.engine.prune(0.0, 2)}")
             await self._attend(process)
             engine = process.engine
             answer = await engine.lease("healthy", HANDLERS, 50)
@@ -308,7 +342,9 @@ class World:
                 answer = await engine.lease("healthy", HANDLERS, 1, alone=True)
             if answer.jobs:
                 self.invariants.leased(answer.jobs, self.clock.now)
-                await self._complete(engine, answer.jobs)
+                for job in answer.jobs if self.is_of_flow else ():
+                    self.invariants.check_outputs(job)
+                await self._complete(engine, answer.jobs, failing)
             await self._look()
             if not answer.jobs and self.invariants.running and not self._is_attention_asked:
                 self._wait_for(answer.next_due)
@@ -330,14 +366,21 @@ class World:
         if process.store.trouble.disarm():
             process.restart()
 
-    async def _complete(self, engine: Engine, jobs: Sequence[Leased]) -> None:
-        attempts = [Attempt("healthy", job, Completed(f'{{"outcome":{self.number()}}}')) for job in jobs]
+    async def _complete(self, engine: Engine, jobs: Sequence[Leased], failing: float) -> None:
+        attempts = [Attempt("healthy", job, self._healthy_outcome(job, failing)) for job in jobs]
         self.tell(f"healthy completes {', '.join(map(str, attempts))}")
         acks = await engine.report([attempt.report() for attempt in attempts])
         for attempt, ack in zip(attempts, acks, strict=True):
             if not ack.accepted:
                 raise Violation(f"a healthy worker's report was refused: {attempt} {ack}")
             self.invariants.answered(ack.queue_id, attempt.lease.fence, attempt.report().outcome, ack)
+
+    def _healthy_outcome(self, lease: Leased, failing: float) -> Outcome:
+        number = self.number()
+        own = flow_outcome(self.random, lease, number, failing=failing)
+        if own is not None or not failing:
+            return own or Completed(f'{{"outcome":{number}}}')
+        return random_outcome(self.random, number, failing=failing)
 
     def _wait_for(self, next_due: float | None) -> None:
         leases = [job.lease_until for job in self.invariants.jobs.values() if job.lease_until is not None]

@@ -11,14 +11,8 @@ from holdfast.core import transitions
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.model import DeadReason, ExecutionState, ExecutionStatus, JobState, JobStatus
 from holdfast.store import postgres
-from holdfast.store.interface import (
-    ChangedJob,
-    Changes,
-    CompletedStage,
-    JobFilter,
-    Locked,
-    NewJob,
-)
+from holdfast.store.changes import ChangedJob, Changes, CompletedStage, NewJob
+from holdfast.store.interface import JobFilter, Locked
 from running import eventually, run
 from store_scenario import (
     ERROR,

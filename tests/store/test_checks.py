@@ -137,6 +137,7 @@ CASES = [
     Case("limits", RESERVE, {"manual_reserve": -1}),
     Case("pauses", "kind IN ('step', 'playbook', 'lane', 'limit')", {"kind": "worker"}),
     Case("jobs", "limited IN (0, 1)", {"limited": 2}),
+    Case("jobs", "superseded IN (0, 1)", {"superseded": 2}),
     Case(
         "jobs",
         "scheduled_for IS NULL OR available_at >= scheduled_for",
@@ -154,6 +155,7 @@ BOOLEANS = {
     ("claim_groups", "alone IN (0, 1)"),
     ("jobs", "leased_alone IN (0, 1)"),
     ("jobs", "limited IN (0, 1)"),
+    ("jobs", "superseded IN (0, 1)"),
     ("batches", "gated IN (0, 1)"),
     ("batches", "attention IN (0, 1)"),
 }
@@ -215,6 +217,7 @@ LEGAL: list[tuple[str, dict[str, Any]]] = [
     ("executions", {"status": "failed", "error": "{}", "finished_at": 1}),
     ("executions", {"status": "completed", "finished_at": 1}),
     ("jobs", {"held_by": "barrier"}),
+    ("jobs", {"held_by": "child", "parked": "{}", "superseded": True}),
     ("jobs", {**LEASED, "progress": 0.5}),
     ("jobs", RETRY),
     ("jobs", DONE),

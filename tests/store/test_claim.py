@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.core import transitions
 from holdfast.core.model import ClaimGroup, JobState, JobStatus, Lane
-from holdfast.store.interface import ChangedJob
+from holdfast.store.changes import ChangedJob
 from running import run
 from store_scenario import (
     GROUP,

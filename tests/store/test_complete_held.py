@@ -84,7 +84,7 @@ def test_it_leaves_the_rows_that_a_plan_under_lock_leaves(store_url: str) -> Non
             held, planned = await claim(store)
             stage = held_stage(held)
             assert await store.complete_held([stage], NOW + 1)
-            from holdfast.store.interface import Changes
+            from holdfast.store.changes import Changes
 
             same = completed_stage(planned, status=stage.end.status, events=stage.end.events)
             await store.amend_jobs([planned.id], lambda _: Changes(completed=[same]), NOW + 1)

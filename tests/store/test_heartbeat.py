@@ -3,7 +3,8 @@
 from holdfast.core import transitions
 from holdfast.core.model import JobState
 from holdfast.store import Store
-from holdfast.store.interface import Beat, ChangedJob, Claimed, JobFilter
+from holdfast.store.changes import ChangedJob
+from holdfast.store.interface import Beat, Claimed, JobFilter
 from running import run
 from store_scenario import (
     NOW,

@@ -84,7 +84,7 @@ def test_each_of_a_mixed_list_is_stored_with_its_own_values(store_url: str) -> N
             )
             assert stored == [
                 (
-                    id_, *item.kind[:6], item.kind.group.handler, item.kind.group.limit, *item.kind[7:],
+                    id_, *item.kind[:6], item.kind.group.handler, item.kind.group.limit, *item.kind[7:9],
                     *item[1:5], item.deadline_seconds and NOW + item.deadline_seconds, NOW,
                     NOW + item.delay_seconds, NOW, NOW, 1, int(item.kind.group.limit != ""),
                 )

@@ -1,8 +1,6 @@
 """How the databases go about it: the plans of the hot statements, and that no stored query is unused."""
 
-import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +12,13 @@ from holdfast.core.limits import FLEET_LIMIT, Limit
 from holdfast.core.model import Lane, Mode, WorkerRow
 from holdfast.core.pauses import PauseKind
 from holdfast.store import Store, exchange
-from holdfast.store.interface import (
-    Beat,
-    ChangedJob,
-    Changes,
-    ExecutionFilter,
-    FailureFilter,
-    JobFilter,
-    Locked,
-    NewBatch,
-    NewJob,
-)
+from holdfast.store.changes import ChangedJob, Changes, FinishedJob, NewJob, NextElements
+from holdfast.store.interface import Beat, ExecutionFilter, FailureFilter, JobFilter, Locked, NewBatch
 from holdfast.store.queries import listing, load_queries, numbered
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.stages import FollowingJob
 from running import run
+from store_plans import FILL_EXECUTIONS, explained, rows_touched
 from store_scenario import (
     GROUP,
     NOW,
@@ -61,25 +51,12 @@ SELECT {first} + i, 'first', 1, 3, 1, {available_at}, 0 FROM n
 """
 
 
-FILL_EXECUTIONS = """
-INSERT INTO executions (path, definition_id, lane, mode, workload, created_at)
-WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows})
-SELECT 'mail', 1, 'bulk', 'bulk', 'null', 0 FROM n
-"""
-
-
 async def fill(url: str, store: Store) -> None:
     """One group with few ready jobs, and with many that are not ready yet before them in the table."""
     await submit(store, new(available_at=NOW + 1_000))
     await raw(url, FILL_EXECUTIONS.format(rows=FUTURE_ROWS))
     await raw(url, FILL.format(rows=FUTURE_ROWS, first=1_000_000, available_at=f"{NOW + 1_000} + i"))
     await submit(store, *[new(available_at=NOW - 1) for _ in range(READY_ROWS)])
-
-
-def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield plan
-    for inner in plan.get("Plans", ()):
-        yield from nodes(inner)
 
 
 # All that the queries of the claim are asked with.
@@ -104,22 +81,8 @@ async def explained_claiming(url: str, query: str, **changes: Any) -> list[dict[
     return found
 
 
-async def explained(connection: Any, sql: str, *bindings: Any) -> list[dict[str, Any]]:
-    """Every node of the plan, with what it did; what the statement wrote is taken back."""
-    transaction = connection.transaction()
-    await transaction.start()
-    found = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", *bindings)
-    await transaction.rollback()
-    return list(nodes(json.loads(found)[0]["Plan"]))
-
-
 def _is_of_jobs(node: dict[str, Any]) -> bool:
     return bool(node.get("Relation Name") == "jobs")
-
-
-def rows_touched(node: dict[str, Any]) -> float:
-    removed = node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
-    return (float(node["Actual Rows"]) + removed) * node["Actual Loops"]
 
 
 @pytest.mark.parametrize("analyzed", [True, False])
@@ -363,9 +326,28 @@ class Recorder(dict[str, str]):
         return super().__getitem__(name)
 
 
+async def use_lineage(store: Store) -> None:
+    """What playbooks with branches, elements and children ask for."""
+    [finished] = await claim(store, limit=1)
+    changes = Changes(
+        finished=[FinishedJob(finished.id, "hash", "null")],
+        let_through=[NextElements(1, "fan", 1, 1)],
+        superseded=[(1, "none")],
+    )
+    await store.amend_jobs([finished.id], lambda _: changes, NOW)
+    await store.step_outputs([1], ["first"])
+    await store.handed_inputs([(1, "first", -1)])
+    await store.execution_by_key("mail", "k")
+    await store.definition_of(1)
+    await store.definition_version("mail", 1)
+    await store.waiting_for_child()
+    await store.orphans(1)
+    await store.children(1, 1)
+
+
 async def use_every_verb(store: Store) -> None:
     for _ in range(2):
-        await store.save_definition("mail", "{}", "h", NOW)
+        await store.save_definition("mail", "{}", "h", NOW, "text")
     await store.definition(1)
     await store.insert([keyed("k"), keyed("k"), new(), new()], NOW)
     await store.insert([keyed("k")], NOW)
@@ -390,6 +372,7 @@ async def use_every_verb(store: Store) -> None:
     await store.amend_executions([1], lambda executions, _: Changes(executions=executions), NOW)
     await complete(store, (await claim(store, limit=1))[0])
     await store.outputs([1])
+    await use_lineage(store)
     await store.execution(1)
     await store.executions(ExecutionFilter())
     await store.jobs(JobFilter())
@@ -398,6 +381,8 @@ async def use_every_verb(store: Store) -> None:
     await store.workers(1)
     await store.retire_worker(WORKER.worker_id)
     await store.latest_definitions(None, 1)
+    await store.catalog(None, limit=1)
+    await store.definition_source(1)
     await store.open_work()
     await store.execution_counts()
     await store.failures(FailureFilter(), 0, 1)
@@ -422,6 +407,8 @@ async def use_every_verb(store: Store) -> None:
     await store.batch(batch.id)
     await store.batches(before=None, limit=1)
     await store.batch_counts(batch.id)
+    await store.batch_executions(batch.id)
+    await store.batch_steps(batch.id)
     await store.batch_paces(batch.id, NOW)
     await store.batch_work(batch.id)
     await store.held_work()

@@ -10,7 +10,8 @@ import pytest
 from holdfast.bench.postgres import TemporaryPostgres
 from holdfast.core.errors import StoreError, StoreUnavailable, StoreUnusable
 from holdfast.store import Store, store_from_url
-from holdfast.store.interface import Changes, Locked
+from holdfast.store.changes import Changes
+from holdfast.store.interface import Locked
 from holdfast.store.postgres import PostgresStore
 from running import eventually, run
 from store_scenario import NOW, contents, new, opened, raw, raw_connection, submit

@@ -7,13 +7,8 @@ import pytest
 
 from holdfast.core.model import ExecutionStatus, JobStatus, Lane, WorkerRow
 from holdfast.store import Store
-from holdfast.store.interface import (
-    ChangedJob,
-    Changes,
-    FailureFilter,
-    Locked,
-    OpenWork,
-)
+from holdfast.store.changes import ChangedJob, Changes
+from holdfast.store.interface import FailureFilter, Locked, OpenWork
 from holdfast.store.queries import load_migrations
 from running import run
 from store_scenario import (

@@ -175,3 +175,32 @@ def guidance_when_final(error_type: str, category: Category, guidance: str) -> s
     if own_words and not _PROMISES_RETRY.search(guidance):
         return guidance
     return entry.final_guidance
+
+
+# Where nobody uploaded a document: the words of a playbook's steps, in place of those that speak of one.
+_WITHOUT_DOCUMENTS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "not_found": (
+            "Something that the step needs was not found",
+            "Check what the step is given, then retry it.",
+        ),
+        "invalid_file": ("A file appears to be invalid or corrupted", "Replace the file, then retry it."),
+        "encrypted_file": (
+            "A file is protected by a password",
+            "Give the step a file without one, then retry it.",
+        ),
+        "empty_file": ("A file is empty", "Check where the file comes from, then retry it."),
+        "file_too_large": ("A file is too large", "Give the step a smaller file, or several."),
+        "unsupported_format": ("A format is not supported", "Convert the data, or use a step that reads it."),
+        "timeout": ("Processing timed out", "Will retry automatically. A longer timeout may help."),
+    }
+)
+
+
+def words_without_documents(error_type: str, user_message: str, guidance: str) -> tuple[str, str]:
+    """The message and the guidance of an error, for work that is about no document. What a rule or an
+    exception has said in its own words stays."""
+    entry = CATALOGUE.get(error_type)
+    if entry is None or (user_message, guidance) != (entry.user_message, entry.guidance):
+        return user_message, guidance
+    return _WITHOUT_DOCUMENTS.get(error_type, (user_message, guidance))

@@ -20,10 +20,11 @@ def describe(
     error: StoredError | None,
     hindrance: str = "",
     waiting_for: str = "",
+    others: int = 0,
 ) -> str:
     """`step` and what follows it tell of the current job, where there is one; `hindrance` is what keeps it
-    waiting, in the words of `paused` or `full`; `waiting_for` the sentence about what it waits for in its
-    batch."""
+    waiting, in the words of `paused` or `full`; `waiting_for` the sentence about what it waits for; `others`
+    how many more jobs the execution has."""
     if status is ExecutionStatus.COMPLETED:
         return "Complete"
     if status is ExecutionStatus.CANCELLED:
@@ -31,12 +32,21 @@ def describe(
     if status is ExecutionStatus.FAILED:
         assert error is not None
         return f"Failed at {error.stage}: {error.user_message}. {error.guidance}"
+    more = f", and {others:,} more" if others > 0 else ""
     if job_status is JobStatus.RETRY:
         waiting = f"; {waiting_for[0].lower()}{waiting_for[1:]}" if waiting_for else ""
-        return retrying(attempts, max_attempts) + (hindrance or waiting)
+        return retrying(attempts, max_attempts) + (hindrance or waiting) + more
     if job_status is JobStatus.LEASED:
-        return f"Running {step}" + (f" (attempt {attempts}/{max_attempts})" if attempts > 1 else "")
-    return waiting_for if waiting_for and not hindrance else f"Waiting to run {step}{hindrance}"
+        again = f" (attempt {attempts}/{max_attempts})" if attempts > 1 else ""
+        return f"Running {step}{again}{more}"
+    return waiting_for if waiting_for and not hindrance else f"Waiting to run {step}{hindrance}{more}"
+
+
+def for_child(step: str, path: str, child_id: int | None) -> str:
+    """Of a job that is put aside until its child execution has ended."""
+    return f"Waiting for {path}, " + (
+        "which is about to start" if child_id is None else f"execution {child_id}"
+    )
 
 
 def retrying(attempts: int, max_attempts: int) -> str:

@@ -12,6 +12,7 @@
      │  └ DefinitionInvalid    a playbook, a pipeline, an error rule
      ├ UnknownName             nothing is known by that name
      │  ├ UnknownPipeline
+     │  ├ UnknownVersion
      │  ├ UnknownStep
      │  ├ UnknownExecution
      │  └ UnknownBatch
@@ -32,13 +33,16 @@ the word that programs compare. All of them survive pickling, so they can cross 
 
 from typing import Literal, get_args
 
-RefusalCode = Literal["not_failed", "permanent_error", "retry_cap", "cooldown", "confirmation_required"]
+RefusalCode = Literal[
+    "not_failed", "child_execution", "permanent_error", "retry_cap", "cooldown", "confirmation_required"
+]
 
 _REFUSAL_STATUS: dict[str, int] = {
     "not_failed": 409,
     "permanent_error": 409,
     "retry_cap": 429,
     "cooldown": 429,
+    "child_execution": 409,
     "confirmation_required": 409,
 }
 
@@ -150,6 +154,12 @@ class UnknownName(HoldfastError):
 
 class UnknownPipeline(UnknownName):
     code = "unknown_pipeline"
+
+
+class UnknownVersion(UnknownName):
+    """The path is in the catalog, and has no such version."""
+
+    code = "unknown_version"
 
 
 class UnknownStep(UnknownName):

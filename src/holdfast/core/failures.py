@@ -18,6 +18,7 @@ given: an error that cannot be described would hide the error it describes.
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -69,6 +70,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     user_message: str | None = None
     guidance: str | None = None
     stack_trace: str = ""
+    data: Any = None
+    """What a service answered with its error, for retry conditions to read; never stored."""
 
 
 class Classification(msgspec.Struct, frozen=True):
@@ -176,14 +179,16 @@ def failure_from_exception(exc: BaseException, *, now: float | None = None) -> F
     name = type(exc).__qualname__
     tells = _tells_more(exc)
     response = _attribute(exc, "response") if tells else None
-    category = error_type = user_message = guidance = None
+    category = error_type = user_message = guidance = data = None
     if isinstance(exc, TransientError | PermanentError):
         category = Category.TRANSIENT if isinstance(exc, TransientError) else Category.PERMANENT
         error_type = _text_attribute(exc, "error_type")
         user_message = _text_attribute(exc, "user_message")
         guidance = _text_attribute(exc, "guidance")
     elif isinstance(exc, HoldfastError):  # what was done wrong with us, we know best
+        user_message = _text_attribute(exc, "user_message")
         guidance = _text_attribute(exc, "guidance")
+        data = exc.__dict__.get("answered")
     return Failure(
         message=_message_of(exc, name),
         exception=name,
@@ -196,6 +201,7 @@ def failure_from_exception(exc: BaseException, *, now: float | None = None) -> F
         user_message=user_message,
         guidance=guidance,
         stack_trace=_trace_of(exc),
+        data=data,
     )
 
 
@@ -269,6 +275,8 @@ def _message_of(exc: BaseException, name: str) -> str:
         text = str(exc)
     except Exception:
         text = f"{name} (its message could not be read)"
+    if isinstance(exc, KeyError):  # its text is nothing but the key
+        text = f"{name}: {text}"
     return clean_message(text if text.strip() else name)
 
 

@@ -35,9 +35,14 @@ _ERROR_BY_SQLSTATE: Mapping[str, str] = {
     "28": "auth_error",
     "42501": "auth_error",
     "0A": "validation_error",
+    "21": "validation_error",
     "22": "validation_error",
     "23": "validation_error",
+    "3D": "validation_error",
+    "3F": "validation_error",
     "42": "validation_error",
+    "44": "validation_error",
+    "54": "validation_error",
 }
 
 
@@ -69,7 +74,8 @@ _TYPES_BY_ERROR: Mapping[str, str] = {
         builtins.ConnectionError socket.gaierror socket.herror ssl.SSLError
         asyncio.exceptions.IncompleteReadError
         http.client.IncompleteRead http.client.BadStatusLine urllib.error.URLError
-        httpx.NetworkError httpx.RemoteProtocolError httpx.ProxyError httpcore.NetworkError
+        httpx.NetworkError httpx.RemoteProtocolError httpx.ProxyError httpx.DecodingError
+        httpcore.NetworkError
         requests.exceptions.ConnectionError requests.exceptions.ChunkedEncodingError
         aiohttp.client_exceptions.ClientConnectionError aiohttp.client_exceptions.ClientPayloadError
         urllib3.exceptions.NewConnectionError urllib3.exceptions.ProtocolError
@@ -78,20 +84,25 @@ _TYPES_BY_ERROR: Mapping[str, str] = {
         redis.exceptions.ConnectionError pymongo.errors.AutoReconnect
         websockets.exceptions.ConnectionClosed smtplib.SMTPServerDisconnected
         smtplib.SMTPConnectError""",
-    "database_lock": "apsw.BusyError apsw.LockedError",
+    "database_lock": """
+        apsw.BusyError apsw.LockedError _duckdb.TransactionException duckdb.duckdb.TransactionException""",
     "storage_unavailable": """
         apsw.FullError apsw.IOError apsw.CantOpenError psycopg.OperationalError psycopg2.OperationalError
         holdfast.core.errors.StoreUnavailable""",
-    "memory_limit": "builtins.MemoryError",
+    "memory_limit": """
+        builtins.MemoryError apsw.NoMemError
+        _duckdb.OutOfMemoryException duckdb.duckdb.OutOfMemoryException""",
     "process_exited": "builtins.SystemExit",
     "transient_error": "builtins.BlockingIOError builtins.InterruptedError",
     "auth_error": """
-        builtins.PermissionError apsw.AuthError apsw.PermissionsError
+        builtins.PermissionError apsw.AuthError apsw.PermissionsError apsw.ReadOnlyError
+        _duckdb.PermissionException duckdb.duckdb.PermissionException
         botocore.exceptions.NoCredentialsError botocore.exceptions.PartialCredentialsError
         redis.exceptions.AuthenticationError smtplib.SMTPAuthenticationError
         paramiko.ssh_exception.AuthenticationException""",
     "not_found": "builtins.FileNotFoundError",
     "invalid_file": """
+        apsw.NotADBError apsw.CorruptError
         zipfile.BadZipFile tarfile.ReadError gzip.BadGzipFile zlib.error _lzma.LZMAError
         pypdf.errors.PdfReadError openpyxl.utils.exceptions.InvalidFileException
         docx.opc.exceptions.PackageNotFoundError PIL.UnidentifiedImageError""",
@@ -103,11 +114,15 @@ _TYPES_BY_ERROR: Mapping[str, str] = {
         pydantic_core._pydantic_core.ValidationError jsonschema.exceptions.ValidationError
         marshmallow.exceptions.ValidationError xml.etree.ElementTree.ParseError _csv.Error
         yaml.error.YAMLError jinja2.exceptions.TemplateError
-        httpx.InvalidURL httpx.UnsupportedProtocol
+        httpx.InvalidURL httpx.UnsupportedProtocol httpx.LocalProtocolError httpx.TooManyRedirects
         sqlite3.IntegrityError sqlite3.DataError sqlite3.ProgrammingError
-        apsw.ConstraintError apsw.MismatchError apsw.RangeError apsw.TooBigError
+        apsw.ConstraintError apsw.MismatchError apsw.RangeError apsw.TooBigError apsw.SQLError
+        _duckdb.ProgrammingError _duckdb.DataError _duckdb.IntegrityError _duckdb.NotSupportedError
+        duckdb.duckdb.ProgrammingError duckdb.duckdb.DataError duckdb.duckdb.IntegrityError
+        duckdb.duckdb.NotSupportedError
         sqlalchemy.exc.IntegrityError sqlalchemy.exc.DataError
-        holdfast.core.errors.InvalidInput holdfast.core.errors.UnknownName""",
+        holdfast.core.errors.InvalidInput holdfast.core.errors.UnknownName
+        holdfast.steps.http_body.ResponseInvalid""",
 }
 _ERROR_BY_TYPE: Mapping[str, str] = {
     name: error_type for error_type, names in _TYPES_BY_ERROR.items() for name in names.split()
@@ -125,9 +140,16 @@ _DISK_TROUBLE = re.compile(
 )
 _NO_MEMORY = re.compile(r"cannot allocate memory", re.IGNORECASE)
 _UNREACHABLE = re.compile(r"network is (?:unreachable|down)|no route to host|host is down", re.IGNORECASE)
+_DUCKDB_FILE = (
+    (re.compile(r"could not set lock on file", re.IGNORECASE), "database_lock"),
+    (re.compile(r"not a valid duckdb database file", re.IGNORECASE), "invalid_file"),
+    (_DISK_TROUBLE, "storage_unavailable"),
+)
 _ERRORS_WITHIN_TYPE: Mapping[str, tuple[tuple[re.Pattern[str], str], ...]] = {
     "sqlite3.OperationalError": ((_LOCKED, "database_lock"), (_DISK_TROUBLE, "storage_unavailable")),
     "sqlalchemy.exc.OperationalError": ((_LOCKED, "database_lock"), (_DISK_TROUBLE, "storage_unavailable")),
+    "_duckdb.IOException": _DUCKDB_FILE,
+    "duckdb.duckdb.IOException": _DUCKDB_FILE,
     "builtins.OSError": (
         (_DISK_TROUBLE, "storage_unavailable"),
         (_UNREACHABLE, "connection_error"),

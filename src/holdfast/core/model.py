@@ -92,8 +92,33 @@ class ClaimGroup(NamedTuple):
     step: str = ""
 
 
+# The place of a job among those of its step and round: -1 where the step runs once, from 0 the elements of a
+# step that runs for each of many. In a cycle each further visit has its own such numbers, behind the last's.
+ELEMENTS_MAX = 100_000
+NO_ELEMENT = -1
+
+
+def place_of(visit: int, element: int) -> int:
+    return (visit - 1) * (ELEMENTS_MAX + 1) + element
+
+
+def visit_of(place: int) -> int:
+    return (place + 1) // (ELEMENTS_MAX + 1) + 1
+
+
+def element_of(place: int) -> int:
+    return (place + 1) % (ELEMENTS_MAX + 1) - 1
+
+
+def told_place(place: int) -> dict[str, int]:
+    """As events tell it: nothing of a job that is the only one of its step."""
+    visit, element = visit_of(place), element_of(place)
+    return ({} if element == NO_ELEMENT else {"element": element}) | ({} if visit == 1 else {"visit": visit})
+
+
 class JobState(msgspec.Struct, frozen=True, array_like=True):
-    """A job as the transitions see it."""
+    """A job as the transitions see it. `element` is its place, see `place_of`; `input` is what was handed to
+    its step, `parked` what its attempt was put aside for; `superseded` that a later round counts instead."""
 
     id: int
     execution_id: int
@@ -118,6 +143,17 @@ class JobState(msgspec.Struct, frozen=True, array_like=True):
     held_by: str | None = None
     scheduled_for: float | None = None
     last_attempt_at: float | None = None
+    input: str | None = None
+    parked: str | None = None
+    superseded: bool = False
+
+    @property
+    def visit(self) -> int:
+        return visit_of(self.element)
+
+    @property
+    def is_element(self) -> bool:
+        return element_of(self.element) != NO_ELEMENT
 
     @property
     def is_live(self) -> bool:
@@ -125,7 +161,8 @@ class JobState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ExecutionState(msgspec.Struct, frozen=True, array_like=True):
-    """An execution as the transitions see it."""
+    """An execution as the transitions see it. `plan` is where it stands in a playbook that is more than a
+    chain of steps, `depth` how many parents it has above it."""
 
     id: int
     path: str
@@ -142,6 +179,9 @@ class ExecutionState(msgspec.Struct, frozen=True, array_like=True):
     deadline_seconds: float | None
     deadline_at: float | None
     batch_id: int | None = None
+    plan: str | None = None
+    depth: int | None = None
+    parent_job: int | None = None
 
 
 class Completed(msgspec.Struct, frozen=True):
@@ -162,7 +202,16 @@ class Failed(msgspec.Struct, frozen=True):
     crashed: bool = False
 
 
-Outcome = Completed | Failed
+class Deferred(msgspec.Struct, frozen=True):
+    """The outcome of an attempt that waits for something and needs no worker meanwhile: `until_seconds` from
+    now, or the end of a `child` execution that is to be started (JSON text: its path, version and workload).
+    The attempt is given back, and leased again under the same number once that has come."""
+
+    until_seconds: float | None = None
+    child: str | None = None
+
+
+Outcome = Completed | Failed | Deferred
 
 
 class LeaseRef(msgspec.Struct, frozen=True):
@@ -231,7 +280,11 @@ RETRY_HISTORY_MAX = 10
 
 
 class Leased(msgspec.Struct, frozen=True, kw_only=True):
-    """An attempt handed to a worker: all it needs to run it and report."""
+    """An attempt handed to a worker: all it needs to run it and report.
+
+    Of a step that has a `type`: its `config` and its own `inputs` as written, what was handed to it as
+    `input`, the `item` that this element is about, or the items `for_each` of which it is to run; all of it
+    JSON text. `parked` tells what came of that for which the attempt was put aside before."""
 
     queue_id: int
     fence: str
@@ -252,6 +305,14 @@ class Leased(msgspec.Struct, frozen=True, kw_only=True):
     clear: tuple[str, ...] = ()
     alone: bool = False
     limited: bool = False
+    type: str = ""
+    config: str = "{}"
+    inputs: str = "{}"
+    input: str = "{}"
+    item: str | None = None
+    item_name: str = "item"
+    for_each: str | None = None
+    parked: str | None = None
 
 
 class LeaseResult(msgspec.Struct, frozen=True):
@@ -323,6 +384,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     limit: str = ""
     last_attempt_at: float | None = None
     handler: str = ""
+    visit: int = 1
 
 
 class ExecutionRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from holdfast.core.model import Event, EventType, ExecutionStatus, JobStatus
+from holdfast.core.model import NO_ELEMENT, Event, EventType, ExecutionStatus, JobStatus, place_of
 
 
 @dataclass(slots=True)
@@ -21,10 +21,12 @@ class ReplayedJob:
 
 @dataclass(slots=True)
 class ReplayedExecution:
+    """`jobs` by round, step and place."""
+
     status: ExecutionStatus = ExecutionStatus.RUNNING
     round: int = 1
     last_completed_stage: str | None = None
-    jobs: dict[tuple[int, str], ReplayedJob] = field(default_factory=dict)
+    jobs: dict[tuple[int, str, int], ReplayedJob] = field(default_factory=dict)
 
 
 _LIVE = (JobStatus.QUEUED, JobStatus.RETRY, JobStatus.LEASED)
@@ -53,10 +55,15 @@ def replay(events: Iterable[Event]) -> ReplayedExecution:
 
 
 def _apply_to_job(execution: ReplayedExecution, event: Event, step: str) -> None:
-    key = (execution.round, step)
+    visit, element = event.data.get("visit", 1), event.data.get("element", NO_ELEMENT)
+    key = (execution.round, step, place_of(visit, element))
     match event.type:
+        case EventType.STEP_STARTED | EventType.STEP_COMPLETED if event.data.get("control"):
+            pass  # no job was made for it
         case EventType.STEP_STARTED:
-            execution.jobs[key] = ReplayedJob(JobStatus.QUEUED)
+            for number in event.data.get("elements", [element]):
+                place = place_of(visit, number)
+                execution.jobs[execution.round, step, place] = ReplayedJob(JobStatus.QUEUED)
         case EventType.ACTION_STARTED:
             execution.jobs[key].status = JobStatus.LEASED
             execution.jobs[key].attempts = event.data["attempt"]
@@ -69,8 +76,13 @@ def _apply_to_job(execution: ReplayedExecution, event: Event, step: str) -> None
         case EventType.STEP_FAILED_TERMINAL:
             execution.jobs[key].status = JobStatus.DEAD
             execution.jobs[key].dead_reason = event.data["dead_reason"]
+        case EventType.STEP_SKIPPED if key in execution.jobs and execution.jobs[key].status in _LIVE:
+            execution.jobs[key].status = JobStatus.CANCELLED
         case EventType.ACTION_COMPLETED:
             execution.jobs[key].status = JobStatus.DONE
+            for number in range(event.data.get("elements", 0)):
+                place = place_of(visit, number)
+                execution.jobs[execution.round, step, place] = ReplayedJob(JobStatus.QUEUED)
         case EventType.STEP_COMPLETED:
             execution.last_completed_stage = step
         case _:

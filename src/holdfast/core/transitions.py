@@ -2,7 +2,7 @@
 
     queued ──lease──▶ leased ──complete──▶ done
       ▲                │  ▲
-      └──release───────┤  │ lease, once available_at is reached
+      └──release, park─┤  │ lease, once available_at is reached
                   fail │  │
                        ▼  │
                      retry ┘        fail, and no retry left or none allowed ──▶ dead
@@ -154,7 +154,9 @@ def fail(
         return _settle(counted, JobStatus.DEAD, outcome_hash, dead_reason=decision.reason), decision
     # After a jump of the clock the retry could come before the time that the job was scheduled for.
     available_at = max(decision.available_at, job.scheduled_for or 0.0)
-    retried = _settle(counted, JobStatus.RETRY, outcome_hash, available_at=available_at, held_by=wave)
+    retried = _settle(
+        counted, JobStatus.RETRY, outcome_hash, available_at=available_at, held_by=wave, parked=None
+    )
     return retried, RetryLater(decision.delay, available_at)
 
 
@@ -164,6 +166,24 @@ def release(job: JobState, *, now: float) -> JobState:
     to = JobStatus.RETRY if attempts else JobStatus.QUEUED
     available_at = max(now, job.scheduled_for or 0.0)
     return _move(job, to, attempts=attempts, fence=None, lease_until=None, available_at=available_at)
+
+
+def park(
+    job: JobState, *, outcome_hash: str, available_at: float, held_by: str | None, parked: str
+) -> JobState:
+    """Put an attempt aside: given back like one that is released, for what it waits for to happen. The same
+    report again is accepted again."""
+    attempts = job.attempts - 1
+    to = JobStatus.RETRY if attempts else JobStatus.QUEUED
+    return _settle(
+        job,
+        to,
+        outcome_hash,
+        attempts=attempts,
+        available_at=max(available_at, job.scheduled_for or 0.0),
+        held_by=held_by,
+        parked=parked,
+    )
 
 
 def cancel(job: JobState) -> JobState:

@@ -17,25 +17,17 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-import msgspec
-
-from holdfast.core.describe import describe
-from holdfast.core.errors import (
-    InvalidInput,
-)
+from holdfast.core.errors import InvalidInput, UnknownExecution
 from holdfast.core.model import (
     Ack,
     AckCode,
     DeadReason,
     Event,
-    EventType,
-    ExecutionRow,
     ExecutionState,
     ExecutionStatus,
     JobState,
     JobStatus,
     Lane,
-    Leased,
     LeaseRef,
     LeaseResult,
     Report,
@@ -44,6 +36,7 @@ from holdfast.core.model import (
 from holdfast.core.payload import PAYLOAD_BYTES_MAX_DEFAULT, check_name, member
 from holdfast.core.retry import checked_seconds, parse_duration
 from holdfast.engine.batches import Batches, CancelPlan
+from holdfast.engine.catalog import Catalog
 from holdfast.engine.checks import (
     check_event_id,
     check_execution_id,
@@ -55,10 +48,13 @@ from holdfast.engine.checks import (
     parse_cursor,
     unknown_execution,
 )
+from holdfast.engine.children import Children
 from holdfast.engine.controls import Controls
+from holdfast.engine.decisions import Decisions
 from holdfast.engine.definitions import Definitions
 from holdfast.engine.group_commit import GroupCommit
-from holdfast.engine.manual_retry import ALREADY_COMPLETED, RetryRequest, retry_plan
+from holdfast.engine.leasing import Leasing
+from holdfast.engine.manual_retry import RetryRequest, retry_plan
 from holdfast.engine.overview import Overview, announce, overview
 from holdfast.engine.planning import Planning
 from holdfast.engine.prepare import Preparation
@@ -71,11 +67,11 @@ from holdfast.engine.settle import (
 )
 from holdfast.engine.step_transaction import StepTransaction
 from holdfast.engine.submission import Kinds, new_executions, submit_on, submitted
-from holdfast.playbook import plan
+from holdfast.engine.viewing import Viewing
 from holdfast.playbook.definition import Definition
+from holdfast.store.changes import Changes
 from holdfast.store.interface import (
     Beat,
-    Changes,
     Claimed,
     ClaimRequest,
     DefinitionRow,
@@ -90,8 +86,7 @@ LEASE_SECONDS_DEFAULT = 60.0
 LEASE_JOBS_MAX = 1_000
 SWEEP_JOBS = 500
 ALONE_ASKED_SECONDS = 1.0
-EXECUTION_JOBS_MAX = 100_000
-EXECUTION_EVENTS_MAX = 100_000
+CHILDREN_MAX = 1_000
 
 
 def _jitter_draw() -> float:
@@ -111,10 +106,16 @@ class Engine:
         self.payload_bytes_max = payload_bytes_max
         self._new_token = new_token
         self._definitions = Definitions(store)
+        self.catalog = Catalog(store)
         self.controls = Controls(store, self._definitions)
-        self._planning = Planning(store, self._definitions)
+        self._decisions = Decisions(store, self._definitions, payload_bytes_max=payload_bytes_max)
+        self._planning = Planning(store, self._definitions, self._decisions)
+        self._leasing = Leasing(store, self._definitions)
+        self._children = Children(
+            store, self._definitions, payload_bytes_max=payload_bytes_max, cancel=self._cancel_children
+        )
         self.batches = Batches(store, self._definitions, self._planning, payload_bytes_max=payload_bytes_max)
-        self._reporting = Reporting(store, self._definitions, self._planning)
+        self._reporting = Reporting(store, self._definitions, self._planning, self._decisions, self._children)
         self._preparation = Preparation(
             store,
             self._definitions,
@@ -122,6 +123,7 @@ class Engine:
             payload_bytes_max=payload_bytes_max,
             draw=draw,
         )
+        self._viewing = Viewing(store, self.controls, self.batches, self._leasing)
         self._alone_asked_at: dict[tuple[Lane, ...], float] = {}
         self._kinds = Kinds()
         self._submits: GroupCommit[NewExecution, Inserted] = GroupCommit(
@@ -213,7 +215,10 @@ class Engine:
             alone_ready = not alone and await self._is_alone_ready(request, now, idle=not claimed)
             if claimed:
                 self._reporting.held.remember(claimed, worker_id)
-                return LeaseResult(await self._leased(claimed), alone_ready)
+                for row in claimed:
+                    if not (await self._leasing.offer(row.definition_id, row.step)).is_limited:
+                        self._planning.fleet_limited = row.limited
+                return LeaseResult(await self._leasing.leased(claimed), alone_ready)
             return LeaseResult([], alone_ready, await self.store.next_due(request, now))
         except BaseException:
             # Leased and never handed out, they would end as lost by a worker that never saw them.
@@ -242,56 +247,6 @@ class Engine:
             return False
         self._alone_asked_at[request.lanes] = now
         return await self.store.alone_ready(request, now)
-
-    async def _leased(self, claimed: list[Claimed]) -> list[Leased]:
-        # Looked up once per step and call, not once per job.
-        steps: dict[tuple[int, str], tuple[float, tuple[str, ...]]] = {}
-        for row in claimed:
-            if (row.definition_id, row.step) not in steps:
-                definition = await self._definitions.load(row.definition_id)
-                step = definition.step(row.step)
-                steps[row.definition_id, row.step] = (
-                    step.timeout_seconds,
-                    plan.steps_before(definition, row.step),
-                )
-                if not step.limit:
-                    self._planning.fleet_limited = row.limited
-        outputs: dict[int, dict[str, str]] = {}
-        executions = {row.execution_id for row in claimed if steps[row.definition_id, row.step][1]}
-        if executions:
-            for item in await self.store.outputs(sorted(executions)):
-                outputs.setdefault(item.execution_id, {})[item.step] = item.output
-        leased = []
-        for row in claimed:
-            timeout, before = steps[row.definition_id, row.step]
-            known = outputs.get(row.execution_id, _NO_OUTPUTS)
-            leased.append(
-                Leased(
-                    queue_id=row.id,
-                    fence=row.fence,
-                    execution_id=row.execution_id,
-                    path=row.path,
-                    definition_id=row.definition_id,
-                    step=row.step,
-                    handler=row.handler,
-                    element=row.element,
-                    round=row.round,
-                    attempt=row.attempts,
-                    max_attempts=row.max_attempts,
-                    lane=row.lane,
-                    lease_until=row.lease_until,
-                    timeout_seconds=timeout,
-                    workload=row.workload,
-                    # One may be missing where the execution has just been cancelled and pruned.
-                    outputs={name: known[name] for name in before if name in known}
-                    if before
-                    else _NO_OUTPUTS,
-                    clear=tuple(msgspec.json.decode(row.clear)) if row.clear else (),
-                    alone=row.leased_alone,
-                    limited=row.limited,
-                )
-            )
-        return leased
 
     async def heartbeat(
         self,
@@ -333,7 +288,7 @@ class Engine:
             return []
         now = await self.store.now()
         self._reporting.held.forget(leases)
-        release = ReleasePlan(leases, now)
+        release = ReleasePlan(leases, self._definitions, self._decisions, now)
         ids = sorted({lease.queue_id for lease in leases if is_id(lease.queue_id)})
         await self.store.amend_jobs(ids, release, now)
         self.store.announce_work()
@@ -341,8 +296,9 @@ class Engine:
 
     def transaction(self) -> StepTransaction:
         """For one attempt: its SQL and its completion commit together."""
-        held = self._reporting.held
-        return StepTransaction(self.store, self._preparation, self._definitions, self._planning, held)
+        return StepTransaction(
+            self.store, self._preparation, self._definitions, self._planning, self._reporting, self._decisions
+        )
 
     # sweep, retention
 
@@ -371,7 +327,7 @@ class Engine:
 
             await self._planning.executions(overdue, fail_overdue, book)
             self.store.announce_work()  # it may have made a place under a limit
-        return swept + len(overdue)
+        return swept + len(overdue) + await self._children.sweep()
 
     async def prune(self, older_than_seconds: float, limit: int = 500) -> int:
         """Delete executions that ended so long ago, with their history and their idempotency keys."""
@@ -389,7 +345,16 @@ class Engine:
         if not cancel.found:
             raise unknown_execution(execution_id)
         self.store.announce_work()  # it may have made a place under a limit
+        if cancel.cancelled:
+            await self._children.attend(cancel.parents)
+            await self._cancel_children(await self.store.children(execution_id, CHILDREN_MAX), by=by)
         return bool(cancel.cancelled)
+
+    async def _cancel_children(self, execution_ids: Sequence[int], *, by: str = "") -> None:
+        """Those that are left where this is cut short, or of which there are more, are found by the sweep."""
+        for execution_id in execution_ids:
+            with contextlib.suppress(UnknownExecution):
+                await self.cancel(execution_id, by=by)
 
     async def retry(self, execution_id: int, request: RetryRequest) -> None:
         """Start a new round of a failed execution, or raise RetryRefused with the reason."""
@@ -401,8 +366,7 @@ class Engine:
             found[:] = executions
             if not executions:
                 return Changes()
-            definition = self._definitions[executions[0].definition_id]
-            changes = retry_plan(request, executions[0], jobs, definition, book)
+            changes = retry_plan(request, executions[0], jobs, self._definitions, self._decisions, book)
             changes.batches = book.changed()
             return changes
 
@@ -422,7 +386,15 @@ class Engine:
     ) -> AsyncIterator[list[Redriven]]:
         """Start failed executions again at their failed stages: those named, or all that match the
         filters path, step, error_type, dead_reason. Answers come batch by batch, as they are stored."""
-        redrive = Redrive(self.store, self._definitions, self._planning, force=force, by=by, dry_run=dry_run)
+        redrive = Redrive(
+            self.store,
+            self._definitions,
+            self._planning,
+            self._decisions,
+            force=force,
+            by=by,
+            dry_run=dry_run,
+        )
         batches = redrive.matching(failure_filter(filters)) if ids is None else redrive.named(ids)
         async for answers in batches:
             yield answers
@@ -456,47 +428,7 @@ class Engine:
 
     async def view(self, execution_id: int) -> ExecutionView:
         check_request(execution_id)
-        execution = await self.store.execution(execution_id)
-        jobs = await self.store.jobs(JobFilter(execution_id=execution_id, limit=EXECUTION_JOBS_MAX))
-        if execution is None or not jobs:  # it may have been pruned between the two
-            raise unknown_execution(execution_id)
-        current = jobs[-1]
-        done = {job.step: job.output for job in jobs if job.status is JobStatus.DONE}
-        outputs = {}
-        if execution.last_completed_stage is not None:
-            for name in done:
-                outputs[name] = done[name]
-                if name == execution.last_completed_stage:
-                    break
-        summary = describe(
-            execution.status,
-            step=current.step,
-            job_status=current.status,
-            attempts=current.attempts,
-            max_attempts=current.max_attempts,
-            error=execution.error,
-            hindrance=await self.controls.hindrance(current),
-            waiting_for=await self.batches.waited_for(current, execution.batch_id),
-        )
-        return ExecutionView(
-            execution=execution,
-            summary=summary,
-            stage=current.step,
-            jobs=tuple(jobs),
-            outputs=outputs,
-            skipped=await self._skipped(execution),
-        )
-
-    async def _skipped(self, execution: ExecutionRow) -> dict[str, str]:
-        if execution.status is not ExecutionStatus.FAILED:
-            return {}
-        skipped: dict[str, str] = {}
-        for told in await self.store.events(execution.id, None, EXECUTION_EVENTS_MAX):
-            if told.type is EventType.MANUAL_RETRY:
-                skipped = {}
-            elif told.type is EventType.STEP_SKIPPED and told.step is not None:
-                skipped[told.step] = told.data["reason"]
-        return {step: reason for step, reason in skipped.items() if reason != ALREADY_COMPLETED}
+        return await self._viewing.view(execution_id)
 
     async def events(self, execution_id: int, *, after: str | None = None, limit: int = 1_000) -> list[Event]:
         """Its history in its order, or what came after one event; empty where it is not known."""
@@ -547,7 +479,6 @@ class Engine:
         return Page(items, str(items[-1].queue_id) if len(items) == size else None)
 
 
-_NO_OUTPUTS: dict[str, str] = {}
 _QUEUE_FILTERS: dict[str, type[StrEnum]] = {"status": JobStatus, "lane": Lane, "dead_reason": DeadReason}
 
 

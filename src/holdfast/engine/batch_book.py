@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.core.gates import BARRIER, BarrierGate, BatchState, Gates, Place, WaveGate
 from holdfast.core.model import ExecutionState
+from holdfast.engine.decisions import Decided, Key, Undecidable
 from holdfast.engine.definitions import Definitions
 from holdfast.playbook.definition import Definition, Step
 
@@ -67,6 +68,8 @@ class BatchBook:
         self._gates: dict[int, Gates] = {}
         self.completions: dict[tuple[int, str], float] = {}
         """When steps were done, looked up between two runs of a plan."""
+        self.decisions: dict[Key, Decided | Undecidable] = {}
+        """What steps have decided of their edges, made before a plan runs, or between two runs of it."""
 
     def load(self, batches: list[BatchState]) -> None:
         """Called by the store before each run of the plan."""

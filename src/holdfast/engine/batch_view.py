@@ -46,6 +46,16 @@ _OF_JOB = {
 }
 
 
+_ALIVE_FIRST = (
+    JobStatus.LEASED,
+    JobStatus.QUEUED,
+    JobStatus.RETRY,
+    JobStatus.DEAD,
+    JobStatus.DONE,
+    JobStatus.CANCELLED,
+)
+
+
 class BatchStatus(StrEnum):
     OPEN = "open"
     RUNNING = "running"
@@ -157,11 +167,14 @@ def batch_view(
     work: Sequence[BatchWork] = (),
     own_times: Sequence[BatchWork] = (),
     hindrances: Sequence[Hindrance] = (),
+    counts: dict[str, dict[str, int]] | None = None,
 ) -> BatchView:
+    """`counts` where they do not follow from what was counted: of a playbook that is more than a chain."""
     executions = {status.value: 0 for status in ExecutionStatus}
     for count in counted:
         executions[count.execution_status] += count.items
-    counts = step_counts(definition, counted)
+    is_chain = counts is None
+    counts = step_counts(definition, counted) if counts is None else counts
     running = executions[ExecutionStatus.RUNNING]
     status = BatchStatus.RUNNING
     if batch.closed_at is None:
@@ -170,7 +183,7 @@ def batch_view(
         status = BatchStatus.FINISHED if batch.cancelled_at is None else BatchStatus.CANCELLED
     barriers = tuple(_barrier(gate, definition, counted, own_times) for gate in batch.gates.barriers)
     stands_still = any(hindrance.kind is not HindranceKind.FULL for hindrance in hindrances)
-    is_estimated = status is BatchStatus.RUNNING and not stands_still
+    is_estimated = status is BatchStatus.RUNNING and not stands_still and is_chain
     return BatchView(
         id=batch.id,
         path=batch.path,
@@ -213,6 +226,31 @@ def step_counts(definition: Definition, counted: Iterable[BatchCount]) -> dict[s
     return counts
 
 
+def counts_by_step(
+    definition: Definition, executions: Iterable[BatchCount], steps: Iterable[BatchCount]
+) -> dict[str, dict[str, int]]:
+    """The same of a playbook that is more than a chain: an item that has not come to a step may do so while
+    it runs, and has not taken that way once it has ended."""
+    counts = {
+        step.name: {status.value: 0 for status in StepStatus}
+        for step in definition.steps
+        if not step.is_control
+    }
+    missing: dict[str, dict[ExecutionStatus, int]] = {name: {} for name in counts}
+    for count in executions:
+        for name in counts:
+            missing[name][count.execution_status] = count.items
+    for count in steps:
+        if count.step in counts and count.job_status is not None:
+            counts[count.step][_OF_JOB[count.job_status]] += count.items
+            missing[count.step][count.execution_status] -= count.items
+    for name, left in missing.items():
+        for status, items in left.items():
+            ahead = StepStatus.PENDING if status is ExecutionStatus.RUNNING else StepStatus.SKIPPED
+            counts[name][ahead] += items
+    return counts
+
+
 def _statuses(
     definition: Definition, execution: ExecutionStatus, step: str | None, job: JobStatus | None
 ) -> Iterable[tuple[str, StepStatus]]:
@@ -244,6 +282,8 @@ def hindrances(
     a worker."""
     paused: dict[Pause, list[str]] = {}
     for step in definition.steps:
+        if step.is_control:
+            continue
         held = held_by_pauses(pauses, batch.path, step.name, batch.lane, step.limit)
         pause = narrowest(held) if counts[step.name][StepStatus.PENDING] else None
         if pause is not None:
@@ -357,6 +397,8 @@ def batch_item(execution: ExecutionRow, jobs: Sequence[JobRow], definition: Defi
     latest = {job.step: job for job in jobs}  # in the order of their ids
     step, job = (current.step, current.status) if current else (None, None)
     statuses = _statuses(definition, execution.status, step, job)
+    if not definition.is_linear:
+        statuses = _statuses_by_jobs(definition, execution, jobs)
     return BatchItem(
         id=execution.id,
         status=execution.status,
@@ -367,6 +409,17 @@ def batch_item(execution: ExecutionRow, jobs: Sequence[JobRow], definition: Defi
         created_at=execution.created_at,
         finished_at=execution.finished_at,
     )
+
+
+def _statuses_by_jobs(
+    definition: Definition, execution: ExecutionRow, jobs: Sequence[JobRow]
+) -> Iterable[tuple[str, StepStatus]]:
+    ahead = StepStatus.PENDING if execution.status is ExecutionStatus.RUNNING else StepStatus.SKIPPED
+    for step in definition.steps:
+        own = {job.status for job in jobs if job.step == step.name and job.round == execution.round}
+        own |= {JobStatus.DONE for job in jobs if job.step == step.name and job.status is JobStatus.DONE}
+        if not step.is_control:
+            yield step.name, next((_OF_JOB[status] for status in _ALIVE_FIRST if status in own), ahead)
 
 
 def _tracked(

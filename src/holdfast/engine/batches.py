@@ -39,6 +39,7 @@ from holdfast.engine.batch_view import (
     Hindrance,
     batch_item,
     batch_view,
+    counts_by_step,
     hindrances,
     step_counts,
     waited_for,
@@ -53,10 +54,9 @@ from holdfast.engine.settle import end_execution
 from holdfast.engine.submission import Kinds, new_executions, submitted
 from holdfast.playbook import plan
 from holdfast.playbook.definition import Definition
+from holdfast.store.changes import ChangedJob, Changes
 from holdfast.store.interface import (
     BatchWork,
-    ChangedJob,
-    Changes,
     ExecutionFilter,
     FailureFilter,
     LiveJobs,
@@ -200,6 +200,11 @@ class Batches:
             return with_gates(cancelled, gates)
 
         await self._store.amend_batch(batch_id, cancel, now, count_jobs=True)
+        if not (await self._found(batch_id))[1].is_linear:  # an item may have several jobs at once
+            counted = await self._store.batch_executions(batch_id)
+            running = sum(
+                count.items for count in counted if count.execution_status is ExecutionStatus.RUNNING
+            )
         await self._cancel_items(batch_id, by)  # with whoever attends to it meanwhile
         await self.attend(batch_id)
         return running
@@ -220,22 +225,30 @@ class Batches:
             )
             for row in failures
         ]
-        counts = await self._store.batch_counts(batch_id)
-        is_running = any(count.execution_status is ExecutionStatus.RUNNING for count in counts)
+        by_step = None
+        if definition.is_linear:
+            counted = await self._store.batch_counts(batch_id)
+        else:
+            counted = await self._store.batch_executions(batch_id)
+            by_step = counts_by_step(definition, counted, await self._store.batch_steps(batch_id))
+        is_running = any(count.execution_status is ExecutionStatus.RUNNING for count in counted)
         if not is_running:
-            return batch_view(batch, definition, counts, [], failed, now)
+            return batch_view(batch, definition, counted, [], failed, now, counts=by_step)
         paces = await self._store.batch_paces(batch_id, now - PACE_SECONDS)
         work = await self._store.batch_work(batch_id)
         return batch_view(
             batch,
             definition,
-            counts,
+            counted,
             paces,
             failed,
             now,
             work=work,
             own_times=await self._own_times(batch, work, now),
-            hindrances=await self._hindrances(batch, definition, step_counts(definition, counts), work, now),
+            hindrances=await self._hindrances(
+                batch, definition, by_step or step_counts(definition, counted), work, now
+            ),
+            counts=by_step,
         )
 
     async def _own_times(self, batch: BatchRow, work: Sequence[BatchWork], now: float) -> Sequence[BatchWork]:
@@ -475,13 +488,16 @@ class CancelPlan:
         self._by = by
         self.found: list[int] = []
         self.cancelled: list[int] = []
+        self.parents: list[int] = []
+        """Jobs that have waited for those that were cancelled."""
 
     def __call__(self, executions: list[ExecutionState], jobs: list[JobState]) -> Changes:
         self.found = [execution.id for execution in executions]
-        self.cancelled, changes = [], Changes()
+        self.cancelled, self.parents, changes = [], [], Changes()
         for execution in executions:
             if execution.status is ExecutionStatus.RUNNING:
                 self.cancelled.append(execution.id)
+                self.parents += [execution.parent_job] if execution.parent_job else []
                 ending = [event(EventType.EXECUTION_CANCELLED, by=self._by)]
                 part = end_execution(execution, jobs, ExecutionStatus.CANCELLED, ending, self._book)
                 changes.jobs += part.jobs

@@ -53,15 +53,18 @@ def _variables(
     error = error_value(
         failure.message, type=classification.error_type, category=classification.category.value
     )
+    answer = None
+    if failure.data is not None:
+        answer = {"status_code": failure.status_code, "data": failure.data}
     return {
-        "result": None,
+        "result": answer,
         "attempt": attempt.attempts,
         "max_attempts": attempt.max_attempts,
         "error": error,
         "status_code": failure.status_code,
         "success": False,
-        "data": None,
-        "response": None,
+        "data": failure.data,
+        "response": answer,
         "execution_id": attempt.execution_id,
         "step": attempt.step,
         "workload": workload,

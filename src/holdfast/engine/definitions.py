@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.core.errors import UnknownPipeline
 from holdfast.playbook.definition import Definition, content_hash
+from holdfast.playbook.graph import Graph
 from holdfast.store.interface import Store
 
 KNOWN_SHOWN_MAX = 50
@@ -27,6 +28,13 @@ class Definitions:
         self._store = store
         self._registered: dict[str, tuple[int, Definition]] = {}
         self._by_id: dict[int, Definition] = {}
+        self._graphs: dict[int, Graph] = {}
+
+    def graph(self, definition_id: int) -> Graph:
+        """Of a definition that is loaded."""
+        if definition_id not in self._graphs:
+            self._graphs[definition_id] = Graph(self[definition_id])
+        return self._graphs[definition_id]
 
     def __getitem__(self, definition_id: int) -> Definition:
         """For plans, which run inside a transaction and cannot load."""
@@ -57,6 +65,18 @@ class Definitions:
             if path not in latest:
                 latest[path] = self._registered.get(path) or await self._stored(path)
         return latest
+
+    async def version(self, path: str, version: int | None) -> tuple[int, Definition]:
+        """One version of a path, or the one that submissions to it get."""
+        if version is None:
+            return (await self.latest([path]))[path]
+        found = await self._store.definition_version(path, version) if path.isprintable() else None
+        if found is None:
+            await self._stored(path)  # says what is there, where the path itself is not
+            raise UnknownPipeline(
+                f"{path} has no version {version}.", guidance="`holdfast catalog list` shows what there is."
+            )
+        return found.id, await self.load(found.id)
 
     async def _stored(self, path: str) -> tuple[int, Definition]:
         # What is no text for a database cannot be a name in it either.

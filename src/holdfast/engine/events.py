@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.model import EventType, JobState
+from holdfast.core.model import NO_ELEMENT, EventType, JobState, told_place
 
 
 def event(type_: EventType, step: str | None = None, **data: Any) -> dict[str, Any]:
@@ -38,19 +38,20 @@ def started(first_step: str) -> str:
     return f'[{{"type":"execution_started"}},{{"type":"step_started","step":"{first_step}"}}]'
 
 
-def began(step: str, attempt: int, worker_id: str | None, at: float | None) -> str:
+def began(step: str, attempt: int, worker_id: str | None, at: float | None, place: int = NO_ELEMENT) -> str:
     """An attempt began. It is told with what ended it, and so it says when that was: until then the job's row
     is what tells it, see the stores' query of events."""
     at_that_time = "" if at is None else f'"at":{at!r},'
+    where = "" if place == NO_ELEMENT else "," + text_of(told_place(place))[1:-1]
     return (
         f'{{"type":"action_started","step":"{step}",{at_that_time}"attempt":{attempt},'
-        f'"is_retry":{"true" if attempt > 1 else "false"},"worker":{text_of(worker_id)}}}'
+        f'"is_retry":{"true" if attempt > 1 else "false"},"worker":{text_of(worker_id)}{where}}}'
     )
 
 
 def attempt_of(job: JobState) -> str:
     """The beginning of the attempt that a leased job is in."""
-    return began(job.step, job.attempts, job.worker_id, job.last_attempt_at)
+    return began(job.step, job.attempts, job.worker_id, job.last_attempt_at, job.element)
 
 
 def completed(step: str, attempt: int, following: str | None, begun: str) -> str:
@@ -68,10 +69,3 @@ def failed(step: str, attempt: int, error: str, **further: object) -> str:
     for name, value in further.items():
         told = f'{told[:-1]},"{name}":{text_of(value)}}}'
     return told
-
-
-def retried(step: str, attempt: int, delay: float, available_at: float) -> str:
-    return (
-        f'{{"type":"step_retry","step":"{step}","attempt":{attempt},'
-        f'"delay":{delay!r},"available_at":{available_at!r}}}'
-    )

@@ -12,12 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from holdfast.core.model import ExecutionStatus, Lane, LeaseRef, Report
+import msgspec
+
+from holdfast.core.model import ExecutionStatus, Lane, LeaseRef, Report, visit_of
+from holdfast.engine.decisions import Decisions, Needed
 from holdfast.engine.definitions import Definitions
 from holdfast.engine.events import began, completed
+from holdfast.engine.flow import constant_sleep
 from holdfast.engine.settle import Prepared, Succeeded
 from holdfast.playbook import plan
-from holdfast.store.interface import Claimed
+from holdfast.store.interface import Claimed, Output
 from holdfast.store.stages import FollowingJob, HeldStage, StageEnd
 
 # Of more than these the oldest are forgotten: no worker holds as many, so they have been lost or given back.
@@ -31,18 +35,19 @@ _Lease = tuple[Claimed, str]
 
 
 class HeldLeases:
-    def __init__(self, definitions: Definitions) -> None:
+    def __init__(self, definitions: Definitions, decisions: Decisions) -> None:
         self._definitions = definitions
+        self._decisions = decisions
         self._leases: dict[int, _Lease] = {}
         self._workload_chars = 0
         self._ends: dict[_EndKey, StageEnd | None] = {}
 
     def remember(self, claimed: Iterable[Claimed], worker_id: str) -> None:
-        begun: dict[tuple[str, int], str] = {}
+        begun: dict[tuple[str, int, int], str] = {}
         for row in claimed:
-            kind = (row.step, row.attempts)
+            kind = (row.step, row.attempts, row.element)
             if kind not in begun:
-                begun[kind] = began(row.step, row.attempts, worker_id, row.leased_at)
+                begun[kind] = began(row.step, row.attempts, worker_id, row.leased_at, row.element)
             self._drop(row.id)
             self._leases[row.id] = (row, begun[kind])
             self._workload_chars += len(row.workload)
@@ -53,7 +58,7 @@ class HeldLeases:
         if (lease := self._leases.pop(job_id, None)) is not None:
             self._workload_chars -= len(lease[0].workload)
 
-    def forget(self, leases: Iterable[LeaseRef | Report]) -> None:
+    def forget(self, leases: Iterable[LeaseRef | Report | Prepared]) -> None:
         for lease in leases:
             self._drop(lease.queue_id)
 
@@ -75,12 +80,35 @@ class HeldLeases:
             if type(item) is Succeeded:
                 lease = self._leases.get(item.queue_id)
                 if lease is not None and lease[0].fence == item.fence:
-                    self._drop(item.queue_id)
                     stage = self._stage(item, *lease)
+                    if stage is not None:
+                        self._drop(item.queue_id)
             stages.append(stage)
         return stages
 
+    def needed(self, items: Iterable[Prepared]) -> list[Needed]:
+        """The decisions that these reports will ask for, as far as that is known here."""
+        needed = []
+        for item in items:
+            lease = self._leases.get(item.queue_id)
+            if type(item) is not Succeeded or lease is None or lease[0].fence != item.fence:
+                continue
+            row = lease[0]
+            definition = self._definitions[row.definition_id]
+            if definition.is_linear or definition.step(row.step).for_each is not None:
+                continue
+            if self._decisions.ways(row.definition_id, row.step).decided is not None:
+                continue
+            visit, inputs = visit_of(row.element), msgspec.json.decode(row.input) if row.input else {}
+            output = Output(row.execution_id, row.step, row.round, item.result, row.element)
+            needed.append(
+                Needed(row.execution_id, row.definition_id, row.round, row.step, visit, inputs, (output,))
+            )
+        return needed
+
     def _stage(self, item: Succeeded, lease: Claimed, begun: str) -> HeldStage | None:
+        if lease.depth is not None:
+            return None  # its parent waits for its end
         key = (lease.definition_id, lease.step, lease.attempts, lease.round, lease.lane, begun)
         if key not in self._ends:
             if len(self._ends) >= ENDS_MAX:
@@ -97,6 +125,8 @@ class HeldLeases:
         following = plan.step_after(definition, lease.step)
         if definition.has_gates or (following is not None and step.lane is not None):
             return None  # the lane of a step that has its own does not tell the execution's
+        if not definition.is_linear or (following is not None and constant_sleep(following)):
+            return None
         return StageEnd(
             status=ExecutionStatus.COMPLETED if following is None else ExecutionStatus.RUNNING,
             stage=step.name,

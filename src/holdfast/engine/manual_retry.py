@@ -19,11 +19,14 @@ from holdfast.core.failures import StoredError
 from holdfast.core.gates import Place
 from holdfast.core.model import EventType, ExecutionState, ExecutionStatus, JobState
 from holdfast.engine.batch_book import BatchBook, Start
+from holdfast.engine.decisions import Decisions
+from holdfast.engine.definitions import Definitions
 from holdfast.engine.events import event, pack
+from holdfast.engine.resuming import Resuming
 from holdfast.engine.settle import new_job, scheduled
 from holdfast.playbook import plan
 from holdfast.playbook.definition import Definition, Step
-from holdfast.store.interface import Changes
+from holdfast.store.changes import Changes
 
 MANUAL_RETRIES_MAX = 5
 COOLDOWN_SECONDS = 60.0
@@ -47,18 +50,22 @@ def retry_plan(
     request: RetryRequest,
     execution: ExecutionState,
     jobs: Sequence[JobState],
-    definition: Definition,
+    definitions: Definitions,
+    decisions: Decisions,
     book: BatchBook,
     *,
     redrive: bool = False,
 ) -> Changes:
     """The new round, or RetryRefused. A `redrive` knows no cap and no cooldown, and uses up neither. The
     book's changes are the caller's to write: several executions may be in one batch."""
-    now = book.now
+    now, definition = book.now, definitions[execution.definition_id]
     error = _STORED_ERROR.decode(execution.error) if execution.error else None
     stage = _stage(request, definition, error)
     _refuse(request, execution, error, now, redrive=redrive)
     assert error is not None, "a failed execution has its error"
+    if not definition.is_linear:
+        resuming = Resuming(definitions, decisions, book.decisions, execution, jobs, now)
+        return _resumed(request, execution, error, resuming, now, redrive=redrive)
     if stage not in plan.steps_before(definition, error.stage) and stage != error.stage:
         raise InvalidInput(
             f"Execution {execution.id} failed at {error.stage}, before {stage}.",
@@ -68,28 +75,11 @@ def retry_plan(
     cleared = plan.steps_between(definition, stage, _reached(definition, error, jobs))
     step = definition.step(stage)
     last_completed = kept[-1] if kept else None
-    resumed = msgspec.structs.replace(
-        execution,
-        status=ExecutionStatus.RUNNING,
-        round=execution.round + 1,
-        manual_retries=execution.manual_retries + (not redrive),
-        last_manual_retry_at=execution.last_manual_retry_at if redrive else now,
-        last_completed_stage=last_completed,
-        error=None,
-        deadline_at=None if execution.deadline_seconds is None else now + execution.deadline_seconds,
-    )
+    resumed = _next_round(execution, last_completed, now, redrive=redrive)
     start = _start(step, execution, jobs, book)
     book.moved(execution, None, Place(stage, start.held_by))
-    told: dict[str, Any] = {"redrive": True} if redrive else {}
     events = [
-        event(
-            EventType.MANUAL_RETRY,
-            from_stage=stage,
-            by=request.by,
-            round=resumed.round,
-            last_completed_stage=last_completed,
-            **told,
-        ),
+        _told(request, resumed, stage, redrive=redrive),
         *(event(EventType.STEP_SKIPPED, name, reason=ALREADY_COMPLETED) for name in kept),
         event(EventType.STEP_STARTED, stage),
     ]
@@ -101,6 +91,71 @@ def retry_plan(
         executions=[resumed],
         new_jobs=[new_job(step, execution, resumed.round, start, clear)],
         events=[(execution.id, pack(events))],
+    )
+
+
+def _resumed(
+    request: RetryRequest,
+    execution: ExecutionState,
+    error: StoredError,
+    resuming: Resuming,
+    now: float,
+    *,
+    redrive: bool,
+) -> Changes:
+    """The same of a playbook that is more than a chain of steps."""
+    stage = request.from_stage or error.stage
+    if request.full or (request.from_stage is not None and request.from_stage != error.stage):
+        new = resuming.from_step(request.from_stage)
+    else:
+        new = resuming.from_where_it_stopped()
+    last_completed = new.kept[-1] if new.kept else None
+    next_round = _next_round(execution, last_completed, now, redrive=redrive)
+    if request.full:
+        stage = new.new_jobs[0].step
+    return Changes(
+        executions=[msgspec.structs.replace(next_round, plan=new.plan)],
+        new_jobs=new.new_jobs,
+        superseded=new.superseded,
+        events=[
+            (
+                execution.id,
+                pack(
+                    [
+                        _told(request, next_round, stage, redrive=redrive),
+                        *(event(EventType.STEP_SKIPPED, name, reason=ALREADY_COMPLETED) for name in new.kept),
+                        *new.events,
+                    ]
+                ),
+            )
+        ],
+    )
+
+
+def _next_round(
+    execution: ExecutionState, last_completed: str | None, now: float, *, redrive: bool
+) -> ExecutionState:
+    return msgspec.structs.replace(
+        execution,
+        status=ExecutionStatus.RUNNING,
+        round=execution.round + 1,
+        manual_retries=execution.manual_retries + (not redrive),
+        last_manual_retry_at=execution.last_manual_retry_at if redrive else now,
+        last_completed_stage=last_completed,
+        error=None,
+        deadline_at=None if execution.deadline_seconds is None else now + execution.deadline_seconds,
+    )
+
+
+def _told(request: RetryRequest, resumed: ExecutionState, stage: str, *, redrive: bool) -> dict[str, Any]:
+    told: dict[str, Any] = {"redrive": True} if redrive else {}
+    return event(
+        EventType.MANUAL_RETRY,
+        from_stage=stage,
+        by=request.by,
+        round=resumed.round,
+        last_completed_stage=resumed.last_completed_stage,
+        **told,
     )
 
 
@@ -142,6 +197,12 @@ def _refuse(
                 ExecutionStatus.COMPLETED: "Its results are there. Submit the work again to run it anew.",
                 ExecutionStatus.CANCELLED: "Submit the work again to run it.",
             }.get(execution.status, ""),
+        )
+    if execution.parent_job is not None:
+        raise RetryRefused(
+            f"Execution {execution.id} was started for a step of another one, which has ended with it.",
+            code="child_execution",
+            guidance="Retry that one: it starts this work again.",
         )
     if error.category is Category.PERMANENT and not request.force:
         raise RetryRefused(

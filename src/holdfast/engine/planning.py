@@ -1,20 +1,23 @@
-"""Runs plans in transactions. A plan cannot wait inside one: where it turns out to need a definition, or the
-time at which a step was done, that is looked up and the transaction is run again."""
+"""Runs plans in transactions. A plan cannot wait inside one: where it turns out to need a definition, the
+time at which a step was done, or what a step decides of its edges, that is looked up and the transaction is
+run again."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from holdfast.engine.batch_book import BatchBook, CompletionMissing
+from holdfast.engine.decisions import Decisions, DecisionsMissing, Needed
 from holdfast.engine.definitions import DefinitionMissing, Definitions
 from holdfast.store.interface import ExecutionsPlan, JobsPlan, Store
 
 
 class Planning:
-    def __init__(self, store: Store, definitions: Definitions) -> None:
+    def __init__(self, store: Store, definitions: Definitions, decisions: Decisions) -> None:
         self._store = store
         self._definitions = definitions
+        self._decisions = decisions
         self.attention = asyncio.Event()
         """Set when a batch has a gate to be opened."""
         self.fleet_limited = False
@@ -45,12 +48,17 @@ class Planning:
                 await self._definitions.load(missing.definition_id)
             except CompletionMissing as missing:
                 await self.look_up(book, missing.execution_id, missing.step)
+            except DecisionsMissing as missing:
+                await self.decide(book, missing.needed)
         self.attend(book)
 
     async def look_up(self, book: BatchBook, execution_id: int, step: str) -> None:
         """When a step was done, for a plan that is to run."""
         found = await self._store.completed_at(execution_id, step)
         book.completions[execution_id, step] = book.now if found is None else found
+
+    async def decide(self, book: BatchBook, needed: Iterable[Needed]) -> None:
+        book.decisions.update(await self._decisions.make(needed))
 
     def attend(self, book: BatchBook) -> None:
         if book.needs_attention:

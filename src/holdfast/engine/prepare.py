@@ -13,17 +13,18 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.catalogue import Category
+from holdfast.core.catalogue import Category, words_without_documents
 from holdfast.core.errors import PayloadInvalid, PayloadTooLarge
-from holdfast.core.failures import Failure, classify, clean_failure
-from holdfast.core.model import Completed, Failed, LeaseRef, Report
+from holdfast.core.failures import Classification, Failure, classify, clean_failure
+from holdfast.core.model import Completed, Deferred, Failed, LeaseRef, Report
 from holdfast.core.payload import check_payload, unstorable_output
+from holdfast.core.retry import parse_duration
 from holdfast.core.transitions import Verdict
 from holdfast.engine.checks import is_id
 from holdfast.engine.conditions import Attempted, judge
 from holdfast.engine.definitions import Definitions
 from holdfast.engine.held import HeldLeases
-from holdfast.engine.settle import Erred, Prepared, Succeeded, hash_of
+from holdfast.engine.settle import Erred, Prepared, PutAside, Succeeded, hash_of
 from holdfast.store.interface import Store
 
 log = logging.getLogger("holdfast.engine")
@@ -52,6 +53,9 @@ class Preparation:
         failed: list[tuple[int, Report, Failed]] = []
         for report in reports:
             outcome = report.outcome
+            if isinstance(outcome, Deferred):
+                prepared.append(self._put_aside(report, outcome))
+                continue
             if isinstance(outcome, Completed):
                 try:
                     check_payload(outcome.result, what="output", bytes_max=self._payload_bytes_max)
@@ -68,6 +72,13 @@ class Preparation:
             for (position, report, outcome), attempt in zip(failed, attempts, strict=True):
                 prepared[position] = await self._erred(report, outcome, attempt)
         return prepared
+
+    def _put_aside(self, report: Report, outcome: Deferred) -> PutAside:
+        digest = hash_of("deferred", msgspec.json.encode(outcome).decode())
+        if outcome.child is None:
+            seconds = parse_duration(outcome.until_seconds or 0.0, field="until_seconds")
+            return PutAside(report.queue_id, report.fence, digest, seconds)
+        return PutAside(report.queue_id, report.fence, digest, None, outcome.child)
 
     async def _attempts(self, reports: Sequence[Report]) -> list[Attempted | None]:
         """Which attempts these reports are about, as far as anybody knows."""
@@ -101,6 +112,8 @@ class Preparation:
             definition = await self._definitions.load(attempt.definition_id)
             step = definition.step(attempt.step)
             classification = classify(failure, definition.error_rules(step))
+            if step.type:
+                classification = _about_no_document(classification)
             if rule is not None:
                 classification = msgspec.structs.replace(classification, rule=rule)
             workload = None
@@ -148,6 +161,12 @@ class Preparation:
             lost = msgspec.structs.replace(erred.verdict, worker_lost=True)
             items.append(msgspec.structs.replace(erred, verdict=lost, expired_before=now))
         return items
+
+
+def _about_no_document(classification: Classification) -> Classification:
+    told = (classification.user_message, classification.guidance)
+    user_message, guidance = words_without_documents(classification.error_type, *told)
+    return msgspec.structs.replace(classification, user_message=user_message, guidance=guidance)
 
 
 def _log_failure(failure: Failure, verdict: Verdict, attempt: Attempted) -> None:

@@ -31,7 +31,8 @@ class Submitted(msgspec.Struct, frozen=True):
 
 class ExecutionView(msgspec.Struct, frozen=True, kw_only=True):
     """An execution with its jobs, its outputs and one plain sentence. Of a failed one, `skipped` has the
-    steps behind a barrier that will not be run, each with the reason."""
+    steps that will not be run, each with the reason. `result` is what the last step returned, or what the
+    last steps returned, by their names, where there are several."""
 
     execution: ExecutionRow
     summary: str
@@ -39,6 +40,7 @@ class ExecutionView(msgspec.Struct, frozen=True, kw_only=True):
     jobs: tuple[JobRow, ...]
     outputs: dict[str, Any]
     skipped: dict[str, str] = {}
+    result: Any = None
 
     @property
     def id(self) -> int:

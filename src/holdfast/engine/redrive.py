@@ -18,10 +18,12 @@ from holdfast.core.errors import HoldfastError, InvalidInput
 from holdfast.core.model import DeadReason, ExecutionState, JobState
 from holdfast.core.payload import check_name
 from holdfast.engine.checks import check_execution_id, check_id, is_id, unknown_execution
+from holdfast.engine.decisions import Decisions
 from holdfast.engine.definitions import Definitions
 from holdfast.engine.manual_retry import RetryRequest, retry_plan
 from holdfast.engine.planning import Planning
-from holdfast.store.interface import Changes, FailureFilter, Store
+from holdfast.store.changes import Changes
+from holdfast.store.interface import FailureFilter, Store
 
 # Executions of one transaction: each brings its jobs, a new row and its events.
 REDRIVE_BATCH = 200
@@ -70,6 +72,7 @@ class Redrive:
         store: Store,
         definitions: Definitions,
         planning: Planning,
+        decisions: Decisions,
         *,
         force: bool,
         by: str,
@@ -78,6 +81,7 @@ class Redrive:
         self._store = store
         self._planning = planning
         self._definitions = definitions
+        self._decisions = decisions
         self._request = RetryRequest(force=force, by=by)
         self._dry_run = dry_run
         if by:
@@ -108,10 +112,15 @@ class Redrive:
             for job in jobs:
                 own.setdefault(job.execution_id, []).append(job)
             for execution in executions:
-                definition = self._definitions[execution.definition_id]
                 try:
                     part = retry_plan(
-                        self._request, execution, own[execution.id], definition, book, redrive=True
+                        self._request,
+                        execution,
+                        own[execution.id],
+                        self._definitions,
+                        self._decisions,
+                        book,
+                        redrive=True,
                     )
                 except HoldfastError as refusal:
                     answers[execution.id] = _refused(execution.id, refusal)

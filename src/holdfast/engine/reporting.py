@@ -12,21 +12,32 @@ from collections.abc import Sequence
 
 from holdfast.core.errors import StoreError
 from holdfast.core.model import Ack, AckCode
+from holdfast.engine.children import Children
+from holdfast.engine.decisions import Decisions
 from holdfast.engine.definitions import Definitions
 from holdfast.engine.group_commit import GroupCommit
 from holdfast.engine.held import HeldLeases
 from holdfast.engine.planning import Planning
-from holdfast.engine.settle import Prepared, SettlePlan
+from holdfast.engine.settle import ExecutionsNeeded, Prepared, SettlePlan
 from holdfast.store.interface import Store
 from holdfast.store.stages import HeldStage
 
 
 class Reporting:
-    def __init__(self, store: Store, definitions: Definitions, planning: Planning) -> None:
+    def __init__(
+        self,
+        store: Store,
+        definitions: Definitions,
+        planning: Planning,
+        decisions: Decisions,
+        children: Children,
+    ) -> None:
         self._store = store
         self._definitions = definitions
         self._planning = planning
-        self.held = HeldLeases(definitions)
+        self._decisions = decisions
+        self._children = children
+        self.held = HeldLeases(definitions, decisions)
         self._reports: GroupCommit[Prepared, Ack] = GroupCommit(self._settle)
 
     async def commit(self, prepared: Sequence[Prepared]) -> Sequence[Ack]:
@@ -65,10 +76,34 @@ class Reporting:
         ids = sorted({item.queue_id for item in items})
         now = await self._store.now()
         book = self._planning.book(now)
-        settle = SettlePlan(items, self._definitions, book)
-        await self._planning.jobs(ids, settle, book, skip_locked=skip_locked)
-        self._announce(settle.makes_work)
+        await self._planning.decide(book, self.held.needed(items))
+        self.held.forget(items)
+        settle = SettlePlan(items, self._definitions, book, self._decisions)
+        try:
+            await self._planning.jobs(ids, settle, book, skip_locked=skip_locked)
+        except ExecutionsNeeded as needed:
+            # One job may be reported twice, and each of its reports has an answer of its own.
+            apart = [item for item in items if item.queue_id in needed.queue_ids]
+            rest = [item for item in items if item.queue_id not in needed.queue_ids]
+            acks = iter([await self._settle_with_siblings(item) for item in apart])
+            others = iter(await self._settle_together(rest, skip_locked=skip_locked) if rest else ())
+            return [next(acks if item.queue_id in needed.queue_ids else others) for item in items]
+        await self.settled(settle)
         return settle.acks
+
+    async def _settle_with_siblings(self, item: Prepared) -> Ack:
+        """With its whole execution locked: it ends more than its own job."""
+        book = self._planning.book(await self._store.now())
+        settle = SettlePlan([item], self._definitions, book, self._decisions)
+        ids = [execution.id for _, execution in await self._store.peek_jobs([item.queue_id])]
+        await self._planning.executions(ids, settle.with_siblings, book)
+        await self.settled(settle)
+        return settle.acks[0]
+
+    async def settled(self, settle: SettlePlan, *, makes_work: bool = False) -> None:
+        """After its transaction: wake who waits for what it has made, and go on with children."""
+        self._announce(settle.makes_work or makes_work)
+        await self._children.attend(settle.waiting)
 
     def _announce(self, makes_work: bool) -> None:
         if makes_work or self._planning.fleet_limited:

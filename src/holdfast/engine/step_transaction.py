@@ -10,16 +10,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.core.model import Ack, AckCode, Report
-from holdfast.engine.batch_book import BatchBook
+from holdfast.engine.batch_book import BatchBook, CompletionMissing
 from holdfast.engine.checks import is_id
+from holdfast.engine.decisions import Decisions, DecisionsMissing
 from holdfast.engine.definitions import Definitions
-from holdfast.engine.held import HeldLeases
 from holdfast.engine.planning import Planning
 from holdfast.engine.prepare import Preparation
+from holdfast.engine.reporting import Reporting
 from holdfast.engine.settle import SettlePlan, Succeeded
-from holdfast.playbook import plan
-from holdfast.store.interface import Changes, Locked, Store
+from holdfast.store.changes import Changes
+from holdfast.store.interface import Locked, Store
 from holdfast.store.new_executions import Inserted, NewExecution
+
+LOOKS_MAX = 100
 
 
 class _Refused(Exception):
@@ -37,9 +40,11 @@ class StepTransaction:
         preparation: Preparation,
         definitions: Definitions,
         planning: Planning,
-        held: HeldLeases,
+        reporting: Reporting,
+        decisions: Decisions,
     ) -> None:
-        self._held = held
+        self._reporting = reporting
+        self._decisions = decisions
         self._store = store
         self._planning = planning
         self._preparation = preparation
@@ -66,8 +71,8 @@ class StepTransaction:
         await self._definitions.load(definition_id)
         now = await self._store.now()
         book = self._planning.book(now)
-        await self._look_up_completion(report.queue_id, book)
-        settle = SettlePlan([prepared], self._definitions, book)
+        settle = SettlePlan([prepared], self._definitions, book, self._decisions)
+        await self._look_up(settle, report.queue_id, book)
 
         def settle_or_undo(locked: list[Locked]) -> Changes:
             changes = settle(locked)
@@ -80,17 +85,22 @@ class StepTransaction:
             await self._transaction.amend_job(report.queue_id, settle_or_undo, now, batches=book.load)
         except _Refused as refused:
             return refused.ack
-        self._held.forget([report])
+        self._reporting.held.forget([report])
         self._planning.attend(book)
-        if settle.makes_work or self._has_submitted or self._planning.fleet_limited:
-            self._store.announce_work()
-        else:
-            self._store.announce_end()
+        await self._reporting.settled(settle, makes_work=self._has_submitted)
         return settle.acks[0]
 
-    async def _look_up_completion(self, queue_id: int, book: BatchBook) -> None:
-        """What the plan may need to know, before its transaction: a handler's cannot be run again."""
-        for job, execution in await self._store.peek_jobs([queue_id] if is_id(queue_id) else []):
-            following = plan.step_after(self._definitions[execution.definition_id], job.step)
-            if following is not None and following.barrier and following.barrier.after != job.step:
-                await self._planning.look_up(book, execution.id, following.barrier.after)
+    async def _look_up(self, settle: SettlePlan, queue_id: int, book: BatchBook) -> None:
+        """What the plan needs to know, before its transaction: a handler's cannot be run again. So it is run
+        on the rows as they are now, and nothing of it is kept."""
+        if not is_id(queue_id):
+            return
+        locked = await self._store.peek_jobs([queue_id])
+        for _ in range(LOOKS_MAX):
+            try:
+                settle(locked)
+                return
+            except CompletionMissing as missing:
+                await self._planning.look_up(book, missing.execution_id, missing.step)
+            except DecisionsMissing as missing:
+                await self._planning.decide(book, missing.needed)

@@ -11,7 +11,9 @@ from holdfast.core.errors import InvalidInput
 from holdfast.core.model import Lane, Mode
 from holdfast.core.payload import check_name, encode_payload, member, payload_hash
 from holdfast.core.retry import parse_duration
+from holdfast.engine.beginning import beginning_of, with_defaults
 from holdfast.engine.events import started
+from holdfast.engine.flow import attempts_of, constant_sleep, handler_of
 from holdfast.engine.records import Submission, Submitted
 from holdfast.playbook import plan
 from holdfast.playbook.definition import Definition, content_hash
@@ -20,15 +22,17 @@ from holdfast.store.foreign import converse, converse_sync
 from holdfast.store.interface import Store
 from holdfast.store.new_executions import ExecutionKind, Inserted, NewExecution, groups_of
 
-# An item's key holds within its batch: stored, it begins so.
-_OF_AN_ITEM = re.compile(r"batch \d+: ")
+# The keys of a batch's items, which hold within the batch, and of child executions begin so.
+_OF_OUR_OWN = re.compile(r"batch \d+: |job \d+ attempt ")
 
 
 class Kinds:
-    """The kinds of executions submitted here, each made once; with a `batch_id`, those of its items."""
+    """The kinds of executions submitted here, each made once; with a `batch_id`, those of its items; with a
+    `parent`, its job and the depth, those that are started for it."""
 
-    def __init__(self, batch_id: int | None = None) -> None:
+    def __init__(self, batch_id: int | None = None, parent: tuple[int, int] | None = None) -> None:
         self._batch_id = batch_id
+        self._parent = parent or (None, None)
         self._known: dict[tuple[int, Lane, Mode | None], ExecutionKind] = {}
 
     def of(self, latest: tuple[int, Definition], lane: Lane, mode: Mode | None) -> ExecutionKind:
@@ -41,7 +45,10 @@ class Kinds:
 
     def _made(self, latest: tuple[int, Definition], lane: Lane, mode: Mode | None) -> ExecutionKind:
         definition_id, definition = latest
-        first = plan.first_step(definition)
+        first, beginning = plan.first_step(definition), None
+        if not definition.is_linear:
+            beginning = beginning_of(definition)
+            first = definition.step(beginning.step)
         return ExecutionKind(
             path=definition.path,
             definition_id=definition_id,
@@ -49,9 +56,14 @@ class Kinds:
             mode=Mode(lane.value) if mode is None else mode,
             batch_id=self._batch_id,
             step=first.name,
-            group=first.claim_group(definition.path, lane),
-            max_attempts=first.retry.max_attempts,
-            events=started(first.name),
+            group=first.claim_group(definition.path, lane, handler=handler_of(first, is_element=False)),
+            max_attempts=attempts_of(first),
+            events=started(first.name) if beginning is None else beginning.events,
+            plan=None if beginning is None else beginning.plan,
+            input=None if beginning is None else beginning.input,
+            parent_job=self._parent[0],
+            depth=self._parent[1],
+            sleep_seconds=constant_sleep(first),
         )
 
 
@@ -62,16 +74,20 @@ def _new_execution(
     key, key_hash = item.idempotency_key, None
     if key is not None:
         check_name(key, what="idempotency key")
-        if _OF_AN_ITEM.match(key):
+        if _OF_OUR_OWN.match(key):
             raise InvalidInput(
-                f"The idempotency key {key!r} begins as those of a batch's items do.",
+                f"The idempotency key {key!r} begins as those of a batch's items or of child executions do.",
                 guidance="Choose another one.",
             )
         key_hash = payload_hash(workload)
+    if latest[1].workload:
+        whole = with_defaults(latest[1], item.workload)
+        workload = encode_payload(whole, what="workload", bytes_max=payload_bytes_max)
     kind = kinds.of(latest, item.lane, item.mode)
     delay, deadline = item.delay_seconds, item.deadline_seconds
     if delay != 0 or type(delay) is not float:  # most have none
         delay = parse_duration(delay, field="delay")
+    delay += kind.sleep_seconds
     if deadline is not None and (deadline := parse_duration(deadline, field="deadline")) <= 0:
         raise InvalidInput("The deadline must be longer than 0 seconds.")
     return NewExecution(kind, workload, key_hash, key, deadline, delay)

@@ -141,6 +141,7 @@ def _insert_values(
         workloads,
         *(column if any(column) else [] for column in (hashes, keys, deadlines, delays)),
         now,
+        *_columns((kind.plan, kind.input, kind.parent_job, kind.depth) for kind in kinds),
     )
 
 

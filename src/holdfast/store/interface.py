@@ -19,7 +19,6 @@ import msgspec
 from holdfast.core.gates import BatchRow, BatchState
 from holdfast.core.limits import Limit
 from holdfast.core.model import (
-    ClaimGroup,
     DeadReason,
     Event,
     ExecutionRow,
@@ -34,20 +33,10 @@ from holdfast.core.model import (
     WorkerRow,
 )
 from holdfast.core.pauses import Pause, PauseKind
+from holdfast.store.catalog import CatalogRow
+from holdfast.store.changes import Changes
 from holdfast.store.new_executions import Inserted, NewExecution
 from holdfast.store.stages import HeldStage
-
-
-class NewJob(NamedTuple):
-    execution_id: int
-    step: str
-    round: int
-    group: ClaimGroup
-    max_attempts: int
-    available_at: float
-    clear: str | None = None
-    held_by: str | None = None
-    scheduled_for: float | None = None
 
 
 class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +79,9 @@ class Claimed(msgspec.Struct, frozen=True, array_like=True):
     scheduled_for: float | None
     leased_at: float
     limited: bool
+    input: str | None = None
+    parked: str | None = None
+    depth: int | None = None
 
 
 class Beat(NamedTuple):
@@ -105,37 +97,17 @@ class Output(NamedTuple):
     step: str
     round: int
     output: str
+    element: int = -1
 
 
-class CompletedStage(NamedTuple):
-    """The hot case, kept slim: a job is done, its execution one stage further, and this is what the log
-    says of it. Written by one statement."""
+class WaitingForChild(NamedTuple):
+    """A job that is put aside for a child execution; the child is None where it has not been started yet."""
 
     job_id: int
-    execution_id: int
-    outcome_hash: str
-    output: str
-    status: ExecutionStatus
-    stage: str
-    events: str
-
-
-class ChangedJob(NamedTuple):
-    """The job's new state; `group` where it moves to another claim group."""
-
-    job: JobState
-    group: ClaimGroup | None = None
-
-
-class Changes(msgspec.Struct):
-    """What a plan wants written, at one moment, in one transaction."""
-
-    completed: list[CompletedStage] = []
-    jobs: list[ChangedJob] = []
-    executions: list[ExecutionState] = []
-    new_jobs: list[NewJob] = []
-    events: list[tuple[int, str]] = []
-    batches: list[BatchState] = []
+    parked: str
+    attempts: int
+    child_id: int | None
+    child_status: ExecutionStatus | None
 
 
 class Locked(NamedTuple):
@@ -385,13 +357,31 @@ class Store(Protocol):
 
     # definitions
 
-    async def save_definition(self, path: str, content: str, content_hash: str, now: float) -> DefinitionRow:
-        """The version with this content, made if it is new."""
+    async def save_definition(
+        self, path: str, content: str, content_hash: str, now: float, source: str | None = None
+    ) -> DefinitionRow:
+        """The version with this content, made if it is new; its text is the `source` from now on, where one
+        is given."""
 
     async def definition(self, definition_id: int) -> DefinitionRow | None: ...
 
     async def latest_definitions(self, path: str | None, limit: int) -> list[DefinitionRow]:
         """Of this path, or of each path, the version that was registered last."""
+
+    async def catalog(
+        self,
+        path: str | None,
+        *,
+        version: int | None = None,
+        current: bool = False,
+        after: str | None = None,
+        limit: int,
+    ) -> list[CatalogRow]:
+        """Versions by path, the newest first: all, this one, or the current one of each path; `after` is the
+        last path of the page before."""
+
+    async def definition_source(self, definition_id: int) -> str | None:
+        """The text that it was compiled from; None where there is none."""
 
     # workers
 
@@ -484,6 +474,13 @@ class Store(Protocol):
 
     async def batch_counts(self, batch_id: int) -> list[BatchCount]: ...
 
+    async def batch_executions(self, batch_id: int) -> list[BatchCount]:
+        """How many of its items are in each state."""
+
+    async def batch_steps(self, batch_id: int) -> list[BatchCount]:
+        """Of items whose playbook is more than a chain of steps: how far they are with each step that they
+        have come to."""
+
     async def batch_paces(self, batch_id: int, since: float) -> list[BatchPace]: ...
 
     async def batch_work(self, batch_id: int, *, scheduled_after: float | None = None) -> list[BatchWork]: ...
@@ -516,6 +513,30 @@ class Store(Protocol):
 
     async def peek_jobs(self, ids: Sequence[int]) -> list[Locked]:
         """Jobs with their executions as they are now, without locking: for work before a transaction."""
+
+    async def step_outputs(self, execution_ids: Sequence[int], steps: Sequence[str]) -> list[Output]:
+        """What counts of the outputs of these steps, those of earlier rounds and visits first."""
+
+    async def execution_by_key(self, path: str, idempotency_key: str) -> ExecutionRow | None: ...
+
+    async def definition_of(self, execution_id: int) -> int | None: ...
+
+    async def definition_version(self, path: str, version: int) -> DefinitionRow | None: ...
+
+    async def handed_inputs(self, places: Sequence[tuple[int, str, int]]) -> dict[tuple[int, str, int], str]:
+        """What was handed to steps, by execution, step and place, where anything was; that of the last
+        round."""
+
+    async def waiting_for_child(
+        self, *, job_id: int | None = None, after: int = 0, limit: int = 1
+    ) -> list[WaitingForChild]:
+        """The jobs behind `after` that wait for a child execution, or the one that is named."""
+
+    async def orphans(self, limit: int) -> list[int]:
+        """Child executions that run although the jobs they were started for have ended."""
+
+    async def children(self, execution_id: int, limit: int) -> list[int]:
+        """The executions that run for jobs of this one."""
 
     async def outputs(self, execution_ids: Sequence[int]) -> list[Output]:
         """Outputs of completed steps, in the order of their rounds."""

@@ -15,7 +15,8 @@ from holdfast.core.model import ClaimGroup, Lane, Mode
 
 class ExecutionKind(NamedTuple):
     """What executions of one version, lane and mode have in common, with their first job; `events` is the
-    packed body of their first events."""
+    packed body of their first events. `plan` is where they stand in a playbook that is more than a chain;
+    `input` is handed to the first job; `parent_job` is what a child execution was started for."""
 
     path: str
     definition_id: int
@@ -26,6 +27,11 @@ class ExecutionKind(NamedTuple):
     group: ClaimGroup
     max_attempts: int
     events: str
+    plan: str | None = None
+    input: str | None = None
+    parent_job: int | None = None
+    depth: int | None = None
+    sleep_seconds: float = 0.0
 
 
 class NewExecution(NamedTuple):

@@ -32,27 +32,27 @@ from holdfast.core.model import (
     WorkerRow,
 )
 from holdfast.store import rows
+from holdfast.store.changes import Changes
 from holdfast.store.controlling import Controlling
-from holdfast.store.exchange import CHANNEL, LOCK_DEFINITIONS, OwnDatabase, hold, insertion
+from holdfast.store.exchange import CHANNEL, OwnDatabase, hold, insertion
 from holdfast.store.interface import (
     BatchesLoader,
     Beat,
-    Changes,
     Condition,
-    DefinitionRow,
     ExecutionFilter,
     ExecutionsPlan,
     JobFilter,
     JobsPlan,
     Locked,
-    Output,
     StoreTransaction,
 )
+from holdfast.store.lineage import Lineage
 from holdfast.store.new_executions import Inserted, NewExecution, groups_of, has_keys
 from holdfast.store.postgres_batches import PostgresBatches
 from holdfast.store.postgres_claim import Offer, PostgresClaim
 from holdfast.store.postgres_clock import ServerClock, lead_of
 from holdfast.store.postgres_connections import Connection, Connections
+from holdfast.store.postgres_definitions import PostgresDefinitions
 from holdfast.store.postgres_stages import PostgresStages
 from holdfast.store.postgres_transaction import TRANSACTION_SECONDS_MAX, PostgresTransaction
 from holdfast.store.queries import check_schema_version, listing, load_migrations, load_queries
@@ -120,7 +120,9 @@ _NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $
 _TRY_AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
 
-class PostgresStore(PostgresClaim, PostgresStages, PostgresBatches, Controlling, Watching):
+class PostgresStore(
+    PostgresClaim, PostgresDefinitions, PostgresStages, PostgresBatches, Controlling, Watching, Lineage
+):
     transaction_seconds_max = TRANSACTION_SECONDS_MAX
     inserts_at_once = 2
 
@@ -278,25 +280,6 @@ class PostgresStore(PostgresClaim, PostgresStages, PostgresBatches, Controlling,
         if sender != self._process:
             self._signal.move()
 
-    # definitions
-
-    async def save_definition(self, path: str, content: str, content_hash: str, now: float) -> DefinitionRow:
-        async def save(db: Connection) -> DefinitionRow:
-            found = await db.fetchrow(self._sql["definition_by_hash"], path, content_hash)
-            if found is None:  # a version that is known waits for nobody
-                await db.execute(LOCK_DEFINITIONS, path)
-                await db.execute(self._sql["save_definition"], path, content_hash, content, now)
-                found = await db.fetchrow(self._sql["definition_by_hash"], path, content_hash)
-            else:
-                await db.execute(self._sql["renew_definition"], path, content_hash, now)
-            return DefinitionRow(*found)
-
-        return await self._transact(save)
-
-    async def definition(self, definition_id: int) -> DefinitionRow | None:
-        found = await self._query("definition", definition_id)
-        return DefinitionRow(*found[0]) if found else None
-
     # workers
 
     async def announce_worker(self, worker: WorkerRow, *, forget_before: float) -> None:
@@ -392,17 +375,23 @@ class PostgresStore(PostgresClaim, PostgresStages, PostgresBatches, Controlling,
         groups = await self._group_ids(db, wanted, apart=apart)
         if changes.completed:
             await db.execute(self._sql["complete_stages"], *_columns(changes.completed, width=7), now)
+        if changes.finished:
+            await db.execute(self._sql["finish_jobs"], *_columns(changes.finished, width=3), now)
+        if changes.superseded:
+            await db.execute(self._sql["supersede"], *_columns(changes.superseded, width=2))
         if changes.jobs:
-            columns = _columns((rows.changed_job_columns(item, groups) for item in changes.jobs), width=14)
+            columns = _columns((rows.changed_job_columns(item, groups) for item in changes.jobs), width=15)
             await db.execute(self._sql["update_jobs"], *columns, now)
         if changes.executions:
-            columns = _columns(map(rows.changed_execution_columns, changes.executions), width=10)
+            columns = _columns(map(rows.changed_execution_columns, changes.executions), width=11)
             await db.execute(self._sql["update_executions"], *columns, now)
         if changes.new_jobs:
-            columns = _columns((rows.new_job_columns(job, groups) for job in changes.new_jobs), width=10)
+            columns = _columns((rows.new_job_columns(job, groups) for job in changes.new_jobs), width=12)
             await db.execute(self._sql["insert_jobs"], *columns, now)
         if changes.events:
             await db.execute(self._sql["insert_events"], *_columns(changes.events, width=2), now)
+        if changes.let_through:
+            await db.execute(self._sql["let_elements_through"], *_columns(changes.let_through, width=4), now)
         await self._save(db, changes.batches)
 
     async def prune(self, finished_before: float, limit: int) -> int:
@@ -448,9 +437,6 @@ class PostgresStore(PostgresClaim, PostgresStages, PostgresBatches, Controlling,
     async def peek_jobs(self, ids: Sequence[int]) -> list[Locked]:
         return rows.locked(await self._query("peek_jobs", ids))
 
-    async def outputs(self, execution_ids: Sequence[int]) -> list[Output]:
-        return [Output(*row) for row in await self._query("outputs", execution_ids)]
-
     async def execution(self, execution_id: int) -> ExecutionRow | None:
         found = await self._list("executions", [("e.id = {}", execution_id)], 1)
         return rows.execution_row(found[0]) if found else None
@@ -469,6 +455,9 @@ class PostgresStore(PostgresClaim, PostgresStages, PostgresBatches, Controlling,
         return rows.events_after(found, seen, limit)
 
     # plumbing
+
+    async def _rows(self, query: str, *values: object) -> Sequence[Sequence[Any]]:
+        return await self._query(query, *values)
 
     async def _group_ids(
         self, db: Connection, wanted: set[ClaimGroup], *, apart: bool = False

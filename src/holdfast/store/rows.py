@@ -25,8 +25,12 @@ from holdfast.core.model import (
     Mode,
     RetryNote,
     WorkerRow,
+    element_of,
+    told_place,
+    visit_of,
 )
-from holdfast.store.interface import ChangedJob, Claimed, Locked, NewJob
+from holdfast.store.changes import ChangedJob, NewJob
+from holdfast.store.interface import Claimed, Locked
 
 Row = Sequence[Any]
 
@@ -83,6 +87,7 @@ def changed_job_columns(item: ChangedJob, groups: dict[ClaimGroup, int]) -> tupl
         job.clear,
         job.held_by,
         job.scheduled_for,
+        job.parked,
         groups[group] if group else None,
     )
 
@@ -99,6 +104,7 @@ def changed_execution_columns(execution: ExecutionState) -> tuple[Any, ...]:
         execution.retry_history,
         execution.retry_count,
         execution.deadline_at,
+        execution.plan,
     )
 
 
@@ -135,7 +141,8 @@ def job_row(row: Row) -> JobRow:
         execution_id=row[1],
         path=row[2],
         step=row[3],
-        element=row[4],
+        element=element_of(row[4]),
+        visit=visit_of(row[4]),
         round=row[5],
         status=JobStatus(row[6]),
         attempts=row[7],
@@ -244,22 +251,29 @@ def events_after(rows: Iterable[Row], after: EventPlace, limit: int) -> list[Eve
     is in no row; it comes last, after all that is, and its id says so: `17.2~1700000000.25`."""
     events: list[Event] = []
     here = after
-    begun = after.begun
+    begun, untold = after.begun, list(after.begun)
     for row_id, execution_id, at, body in rows:
         for place, fields in enumerate(_EVENT_BODY.decode(body)):
             if len(events) == limit:
                 return events
             happened_at = fields.pop("at", at)
-            is_told = fields["type"] == EventType.ACTION_STARTED and happened_at in after.begun
+            is_told = fields["type"] == EventType.ACTION_STARTED and happened_at in untold
+            if is_told:
+                untold.remove(happened_at)
+            if row_id is None:
+                fields |= told_place(fields.pop("place"))
             if row_id is None:
                 if is_told:
                     continue
                 begun = (*begun[1 - BEGUN_MAX :], happened_at)
                 here = here._replace(begun=begun)
-            elif is_told or (row_id, place) <= (after.row, after.place):
+            elif is_told:
+                begun = _without(begun, happened_at)
+                continue
+            elif (row_id, place) <= (after.row, after.place):
                 continue
             else:
-                here = EventPlace(row_id, place)
+                here = EventPlace(row_id, place, begun)
             events.append(
                 Event(
                     id=here.id,
@@ -271,6 +285,12 @@ def events_after(rows: Iterable[Row], after: EventPlace, limit: int) -> list[Eve
                 )
             )
     return events
+
+
+def _without(times: tuple[float, ...], told: float) -> tuple[float, ...]:
+    """One of them less: the row has told it, and several attempts may have begun at one time."""
+    place = times.index(told) if told in times else len(times)
+    return times[:place] + times[place + 1 :]
 
 
 def parse_event_id(event_id: str | None) -> EventPlace:

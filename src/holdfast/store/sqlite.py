@@ -26,12 +26,12 @@ import apsw
 from holdfast.core.errors import PermanentError, StoreUnavailable, StoreUnusable, StoreUrlInvalid
 from holdfast.core.model import ClaimGroup, Event, ExecutionRow, JobRow, LeaseRef, WorkerRow
 from holdfast.store import rows, sqlite_guard, sqlite_insert
+from holdfast.store.changes import Changes
 from holdfast.store.choosing import waited_since
 from holdfast.store.controlling import Controlling
 from holdfast.store.interface import (
     BatchesLoader,
     Beat,
-    Changes,
     Condition,
     DefinitionRow,
     ExecutionFilter,
@@ -39,9 +39,9 @@ from holdfast.store.interface import (
     JobFilter,
     JobsPlan,
     Locked,
-    Output,
     StoreTransaction,
 )
+from holdfast.store.lineage import Lineage
 from holdfast.store.new_executions import Inserted, NewExecution, groups_of
 from holdfast.store.queries import check_schema_version, listing, load_migrations, load_queries
 from holdfast.store.sqlite_batches import SqliteBatches
@@ -94,7 +94,7 @@ _write_locks: dict[Path, threading.Lock] = {}
 _write_locks_guard = threading.Lock()
 
 
-class SqliteStore(SqliteClaim, SqliteStages, SqliteBatches, Controlling, Watching):
+class SqliteStore(SqliteClaim, SqliteStages, SqliteBatches, Controlling, Watching, Lineage):
     """Not `durable`, it is faster, and a power failure may cost the database: for what is thrown away."""
 
     transaction_seconds_max = TRANSACTION_SECONDS_MAX
@@ -253,10 +253,15 @@ class SqliteStore(SqliteClaim, SqliteStages, SqliteBatches, Controlling, Watchin
 
     # definitions
 
-    async def save_definition(self, path: str, content: str, content_hash: str, now: float) -> DefinitionRow:
+    async def save_definition(
+        self, path: str, content: str, content_hash: str, now: float, source: str | None = None
+    ) -> DefinitionRow:
         def save(db: apsw.Connection) -> DefinitionRow:
             db.execute(self._sql["save_definition"], (path, content_hash, content, now))
-            return DefinitionRow(*db.execute(self._sql["definition_by_hash"], (path, content_hash)).get)
+            row = DefinitionRow(*db.execute(self._sql["definition_by_hash"], (path, content_hash)).get)
+            if source is not None:
+                db.execute(self._sql["save_source"], (row.id, source))
+            return row
 
         return await self._write(save)
 
@@ -364,10 +369,13 @@ class SqliteStore(SqliteClaim, SqliteStages, SqliteBatches, Controlling, Watchin
         many("complete_job", ((s.job_id, s.outcome_hash, s.output, now) for s in done))
         many("advance_execution", ((s.execution_id, s.status, s.stage, now) for s in done))
         many("insert_event", ((s.execution_id, s.events, now) for s in done))
+        many("complete_job", ((*item, now) for item in changes.finished))
+        many("supersede", changes.superseded)
         many("update_job", ((*rows.changed_job_columns(item, groups), now) for item in changes.jobs))
         many("update_execution", ((*rows.changed_execution_columns(e), now) for e in changes.executions))
         many("insert_job", ((*rows.new_job_columns(job, groups), now) for job in changes.new_jobs))
         many("insert_event", ((execution_id, body, now) for execution_id, body in changes.events))
+        many("let_elements_through", ((*item, now) for item in changes.let_through))
         self._save(db, changes.batches)
 
     async def prune(self, finished_before: float, limit: int) -> int:
@@ -414,9 +422,6 @@ class SqliteStore(SqliteClaim, SqliteStages, SqliteBatches, Controlling, Watchin
     async def peek_jobs(self, ids: Sequence[int]) -> list[Locked]:
         return rows.locked(await self._read("peek_jobs", (json.dumps(list(ids)),)))
 
-    async def outputs(self, execution_ids: Sequence[int]) -> list[Output]:
-        return [Output(*row) for row in await self._read("outputs", (json.dumps(list(execution_ids)),))]
-
     async def execution(self, execution_id: int) -> ExecutionRow | None:
         found = await self._list("executions", [("e.id = {}", execution_id)], 1)
         return rows.execution_row(found[0]) if found else None
@@ -434,6 +439,10 @@ class SqliteStore(SqliteClaim, SqliteStages, SqliteBatches, Controlling, Watchin
         return rows.events_after(found, seen, limit)
 
     # plumbing
+
+    async def _rows(self, query: str, *values: object) -> Sequence[Sequence[Any]]:
+        bound = tuple(json.dumps(value) if isinstance(value, list) else value for value in values)
+        return await self._read(query, bound)
 
     def _group_ids(self, db: apsw.Connection, wanted: set[ClaimGroup]) -> dict[ClaimGroup, int]:
         """Ids of claim groups, made where they are missing."""

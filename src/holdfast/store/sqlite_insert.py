@@ -89,10 +89,20 @@ def _insert_run(
     ids = (first_id, first_id + len(run) - 1)
     own = msgspec.json.encode([(item.workload, item.workload_hash, item.idempotency_key) for item in run])
     common = (kind.path, kind.definition_id, kind.lane, kind.mode, kind.batch_id)
+    further = (kind.plan, kind.parent_job, kind.depth)
     due = None if deadline is None else now + deadline
-    db.execute(sql["insert_executions"], (first_id, own.decode(), *common, deadline, due, now))
+    db.execute(sql["insert_executions"], (first_id, own.decode(), *common, deadline, due, now, *further))
     db.execute(
         sql["insert_first_jobs"],
-        (*ids, kind.step, groups[kind.group], kind.max_attempts, now + delay, bool(kind.group.limit), now),
+        (
+            *ids,
+            kind.step,
+            groups[kind.group],
+            kind.max_attempts,
+            now + delay,
+            bool(kind.group.limit),
+            now,
+            kind.input,
+        ),
     )
     db.execute(sql["insert_first_events"], (*ids, now, kind.events))

@@ -9,7 +9,7 @@ import apsw
 
 from holdfast.core.model import ClaimGroup
 from holdfast.store import rows
-from holdfast.store.interface import NewJob
+from holdfast.store.changes import NewJob
 from holdfast.store.stages import HeldStage
 
 T = TypeVar("T")

@@ -7,6 +7,7 @@ from typing import Any
 from holdfast.core.gates import BatchRow
 from holdfast.core.model import ExecutionRow, ExecutionStatus, JobStatus, Lane, WorkerRow
 from holdfast.store import rows
+from holdfast.store.catalog import CatalogRow
 from holdfast.store.interface import (
     BatchCount,
     BatchPace,
@@ -21,6 +22,14 @@ from holdfast.store.interface import (
 
 # Handlers times lanes times statuses: more than any fleet has, and still a bound.
 GROUPS_MAX = 100_000
+# In the numbers of the query of a batch's steps.
+_MOST_ALIVE = {
+    5: JobStatus.LEASED,
+    4: JobStatus.QUEUED,
+    3: JobStatus.DEAD,
+    2: JobStatus.DONE,
+    1: JobStatus.CANCELLED,
+}
 
 
 class Watching:
@@ -35,6 +44,26 @@ class Watching:
     async def latest_definitions(self, path: str | None, limit: int) -> list[DefinitionRow]:
         found = await self._list("latest_definitions", [("d.path = {}", path)], limit)
         return [DefinitionRow(*row) for row in found]
+
+    async def catalog(
+        self,
+        path: str | None,
+        *,
+        version: int | None = None,
+        current: bool = False,
+        after: str | None = None,
+        limit: int,
+    ) -> list[CatalogRow]:
+        conditions: list[Condition] = [
+            ("d.path = {}", path), ("d.version = {}", version), ("d.place = {}", 1 if current else None),
+            ("d.path > {}", after),
+        ]  # fmt: skip
+        found = [CatalogRow(*row) for row in await self._list("catalog", conditions, limit)]
+        return [row._replace(is_yaml=bool(row.is_yaml), is_current=bool(row.is_current)) for row in found]
+
+    async def definition_source(self, definition_id: int) -> str | None:
+        found = await self._list("definition_source", [("d.id = {}", definition_id)], 1)
+        return found[0][0] if found else None
 
     async def workers(self, limit: int) -> list[WorkerRow]:
         return [rows.worker_row(row) for row in await self._list("workers", [], limit)]
@@ -72,6 +101,17 @@ class Watching:
         return [
             BatchCount(ExecutionStatus(status), step, job and JobStatus(job), held_by, items)
             for status, step, job, held_by, items in found
+        ]
+
+    async def batch_executions(self, batch_id: int) -> list[BatchCount]:
+        found = await self._list("batch_executions", [("e.batch_id = {}", batch_id)], len(ExecutionStatus))
+        return [BatchCount(ExecutionStatus(status), None, None, None, items) for status, items in found]
+
+    async def batch_steps(self, batch_id: int) -> list[BatchCount]:
+        found = await self._list("batch_steps", [("e.batch_id = {}", batch_id)], GROUPS_MAX)
+        return [
+            BatchCount(ExecutionStatus(status), step, _MOST_ALIVE[told], None, items)
+            for status, step, told, items in found
         ]
 
     async def batch_paces(self, batch_id: int, since: float) -> list[BatchPace]:

@@ -22,6 +22,9 @@ SELECT id, path, version, content FROM holdfast.definitions WHERE path = $1 AND 
 -- name: definition
 SELECT id, path, version, content FROM holdfast.definitions WHERE id = $1;
 
+-- name: save_source
+UPDATE holdfast.definitions SET source = $2 WHERE id = $1 AND source IS DISTINCT FROM $2;
+
 -- name: add_groups
 INSERT INTO holdfast.claim_groups (handler, lane, rank, operation, limit_name, alone, path, step)
 SELECT * FROM unnest($1::text[], $2::text[], $3::smallint[], $4::text[], $5::text[], $6::boolean[], $7::text[], $8::text[])
@@ -38,7 +41,7 @@ SELECT extract(epoch FROM clock_timestamp())::float8, coalesce(max(version), 0),
 FROM holdfast.schema_version;
 
 -- Inserting. Ids are drawn before anything is inserted, so one statement can write all three tables. `kind` is
--- the place of an item's kind in the first ten arrays, and an array that is empty fills its column with NULL. No
+-- the place of an item's kind in the first ten and the last four arrays, and an array that is empty fills its column with NULL. No
 -- join and no sort: every table is written in the order of the items.
 
 -- part: new_input
@@ -52,19 +55,20 @@ input AS MATERIALIZED (
 -- part: new_executions
 INSERT INTO holdfast.executions (
     id, path, definition_id, lane, mode, batch_id, workload, workload_hash, idempotency_key, deadline_seconds,
-    deadline_at, created_at
+    deadline_at, created_at, plan, parent_job, depth
 ) OVERRIDING SYSTEM VALUE
 SELECT id, ($1::text[])[kind], ($2::bigint[])[kind], ($3::text[])[kind], ($4::text[])[kind],
     ($5::bigint[])[kind], workload, workload_hash, idempotency_key, deadline_seconds,
-    $17::float8 + deadline_seconds, $17::float8
+    $17::float8 + deadline_seconds, $17::float8, ($18::text[])[kind], ($20::bigint[])[kind],
+    ($21::smallint[])[kind]
 FROM input
 
 -- part: new_jobs
 INSERT INTO holdfast.jobs (
-    execution_id, step, round, claim_group, max_attempts, limited, available_at, created_at
+    execution_id, step, round, claim_group, max_attempts, limited, available_at, created_at, input
 )
 SELECT id, ($6::text[])[kind], 1, ($7::integer[])[kind], ($8::integer[])[kind], ($10::boolean[])[kind],
-    $17::float8 + delay_seconds, $17::float8
+    $17::float8 + delay_seconds, $17::float8, ($19::text[])[kind]
 FROM input
 
 -- part: new_events
@@ -160,15 +164,16 @@ locked AS (
     WHERE j.id = ANY (ARRAY(SELECT id FROM locked)) AND g.id = j.claim_group
     RETURNING j.id, j.fence, j.execution_id, j.step, g.handler, j.element, j.round, j.attempts,
         j.max_attempts, g.lane, j.lease_until, j.leased_alone, j.clear, j.scheduled_for, j.claim_group,
-        g.rank, j.available_at, j.last_attempt_at
+        g.rank, j.available_at, j.last_attempt_at, j.input, j.parked
 )
 SELECT leased.id, fence, execution_id, path, definition_id, step, handler, element, round, attempts,
     max_attempts, lane, lease_until, leased_alone, clear, workload, scheduled_for, last_attempt_at,
-    EXISTS (SELECT FROM wanted w WHERE w.claim_group = leased.claim_group AND w.limited)
+    EXISTS (SELECT FROM wanted w WHERE w.claim_group = leased.claim_group AND w.limited), input, parked,
+    depth
 FROM refused
 LEFT JOIN leased ON true
 LEFT JOIN LATERAL (
-    SELECT e.path, e.definition_id, e.workload FROM holdfast.executions e
+    SELECT e.path, e.definition_id, e.workload, e.depth FROM holdfast.executions e
     WHERE e.id = leased.execution_id LIMIT 1
 ) execution ON true
 WHERE refused.is_so OR leased.id IS NOT NULL
@@ -276,10 +281,10 @@ SELECT id, fence FROM standing;
 SELECT j.id, j.execution_id, j.step, j.element, j.round, j.status, j.attempts, j.max_attempts,
     j.available_at, j.fence, j.lease_until, j.unknown_errors, j.losses, j.crashes, j.dead_reason,
     j.settled_fence, j.settled_hash, j.clear, j.leased_alone, j.worker_id, j.held_by, j.scheduled_for,
-    j.last_attempt_at,
+    j.last_attempt_at, j.input, j.parked, j.superseded,
     e.id, e.path, e.definition_id, e.status, e.lane, e.round, e.manual_retries, e.last_manual_retry_at,
     e.last_completed_stage, e.error, e.retry_history, e.retry_count, e.deadline_seconds, e.deadline_at,
-    e.batch_id
+    e.batch_id, e.plan, e.depth, e.parent_job
 FROM holdfast.jobs j JOIN holdfast.executions e ON e.id = j.execution_id
 WHERE j.id = ANY ($1::bigint[]);
 
@@ -292,14 +297,15 @@ ORDER BY e.id, j.id FOR UPDATE OF e, j;
 
 -- name: lock_executions
 SELECT id, path, definition_id, status, lane, round, manual_retries, last_manual_retry_at,
-    last_completed_stage, error, retry_history, retry_count, deadline_seconds, deadline_at, batch_id
+    last_completed_stage, error, retry_history, retry_count, deadline_seconds, deadline_at, batch_id,
+    plan, depth, parent_job
 FROM holdfast.executions WHERE id = ANY ($1::bigint[]) ORDER BY id FOR UPDATE;
 
 -- name: lock_jobs_of_executions
 SELECT id, execution_id, step, element, round, status, attempts, max_attempts,
     available_at, fence, lease_until, unknown_errors, losses, crashes, dead_reason,
     settled_fence, settled_hash, clear, leased_alone, worker_id, held_by, scheduled_for,
-    last_attempt_at
+    last_attempt_at, input, parked, superseded
 FROM holdfast.jobs WHERE execution_id = ANY ($1::bigint[]) ORDER BY execution_id, id FOR UPDATE;
 
 -- name: complete_stages
@@ -363,15 +369,15 @@ UPDATE holdfast.jobs j
 SET status = x.status, attempts = x.attempts, available_at = x.available_at, fence = NULL,
     lease_until = NULL, unknown_errors = x.unknown_errors, losses = x.losses, crashes = x.crashes,
     dead_reason = x.dead_reason, settled_fence = x.settled_fence, settled_hash = x.settled_hash,
-    clear = x.clear, held_by = x.held_by, scheduled_for = x.scheduled_for,
+    clear = x.clear, held_by = x.held_by, scheduled_for = x.scheduled_for, parked = x.parked,
     claim_group = coalesce(x.claim_group, j.claim_group),
-    finished_at = CASE WHEN x.status IN ('dead', 'cancelled') THEN $15::float8 END
+    finished_at = CASE WHEN x.status IN ('dead', 'cancelled') THEN $16::float8 END
 FROM unnest(
     $1::bigint[], $2::text[], $3::integer[], $4::float8[], $5::integer[], $6::integer[], $7::integer[],
-    $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::float8[], $14::integer[]
+    $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::float8[], $14::text[], $15::integer[]
 ) AS x (
     id, status, attempts, available_at, unknown_errors, losses, crashes, dead_reason, settled_fence,
-    settled_hash, clear, held_by, scheduled_for, claim_group
+    settled_hash, clear, held_by, scheduled_for, parked, claim_group
 )
 WHERE j.id = x.id;
 
@@ -380,27 +386,48 @@ UPDATE holdfast.executions e
 SET status = x.status, round = x.round, manual_retries = x.manual_retries,
     last_manual_retry_at = x.last_manual_retry_at, last_completed_stage = x.last_completed_stage,
     error = x.error, retry_history = x.retry_history, retry_count = x.retry_count,
-    deadline_at = x.deadline_at,
-    finished_at = CASE WHEN x.status = 'running' THEN NULL ELSE $11::float8 END
+    deadline_at = x.deadline_at, plan = x.plan,
+    finished_at = CASE WHEN x.status = 'running' THEN NULL ELSE $12::float8 END
 FROM unnest(
     $1::bigint[], $2::text[], $3::integer[], $4::integer[], $5::float8[], $6::text[], $7::text[],
-    $8::text[], $9::integer[], $10::float8[]
+    $8::text[], $9::integer[], $10::float8[], $11::text[]
 ) AS x (
     id, status, round, manual_retries, last_manual_retry_at, last_completed_stage, error, retry_history,
-    retry_count, deadline_at
+    retry_count, deadline_at, plan
 )
 WHERE e.id = x.id;
 
 -- name: insert_jobs
 INSERT INTO holdfast.jobs (
-    execution_id, step, round, claim_group, max_attempts, available_at, clear, held_by, scheduled_for, limited,
-    created_at
+    execution_id, step, round, claim_group, max_attempts, available_at, clear, held_by, scheduled_for, element,
+    input, limited, created_at
 )
-SELECT x.*, $11::float8
+SELECT x.*, $13::float8
 FROM unnest(
     $1::bigint[], $2::text[], $3::integer[], $4::integer[], $5::integer[], $6::float8[], $7::text[],
-    $8::text[], $9::float8[], $10::boolean[]
+    $8::text[], $9::float8[], $10::integer[], $11::text[], $12::boolean[]
 ) x;
+
+-- name: finish_jobs
+UPDATE holdfast.jobs j
+SET status = 'done', fence = NULL, lease_until = NULL, settled_fence = j.fence, settled_hash = x.hash,
+    output = x.output, finished_at = $4::float8
+FROM unnest($1::bigint[], $2::text[], $3::text[]) AS x (job_id, hash, output) WHERE j.id = x.job_id;
+
+-- name: let_elements_through
+UPDATE holdfast.jobs j SET held_by = NULL, available_at = $5::float8
+FROM unnest($1::bigint[], $2::text[], $3::integer[], $4::integer[]) AS x (execution_id, step, round, jobs)
+CROSS JOIN LATERAL (
+    SELECT h.id FROM holdfast.jobs h
+    WHERE h.execution_id = x.execution_id AND h.step = x.step AND h.round = x.round AND h.held_by = 'for_each'
+    ORDER BY h.element LIMIT x.jobs
+) first
+WHERE j.id = first.id;
+
+-- name: supersede
+UPDATE holdfast.jobs j SET superseded = true
+FROM unnest($1::bigint[], $2::text[]) AS x (execution_id, step)
+WHERE j.execution_id = x.execution_id AND j.step = x.step;
 
 -- name: insert_events
 INSERT INTO holdfast.events (execution_id, at, body)
@@ -418,14 +445,54 @@ SELECT id FROM holdfast.executions WHERE due_at < $1 ORDER BY due_at LIMIT $2;
 SELECT execution_id, step, round, output FROM holdfast.jobs
 WHERE execution_id = ANY ($1::bigint[]) AND status = 'done' ORDER BY round;
 
+-- name: step_outputs
+-- What counts of the outputs of these steps, the oldest first.
+SELECT execution_id, step, round, output, element FROM holdfast.jobs
+WHERE execution_id = ANY ($1::bigint[]) AND step = ANY ($2::text[]) AND status = 'done' AND NOT superseded
+ORDER BY round, id;
+
+-- name: definition_of
+SELECT definition_id FROM holdfast.executions WHERE id = $1;
+
+-- name: definition_version
+SELECT id, path, version, content FROM holdfast.definitions WHERE path = $1 AND version = $2;
+
+-- name: handed_inputs
+-- The oldest first.
+SELECT j.execution_id, j.step, j.element, j.input
+FROM unnest($1::bigint[], $2::text[], $3::integer[]) AS x (execution_id, step, element)
+JOIN holdfast.jobs j ON j.execution_id = x.execution_id AND j.step = x.step AND j.element = x.element
+ORDER BY j.round;
+
+-- name: waiting_for_child
+-- Jobs that wait for a child execution, with the child, where there is one.
+SELECT j.id, j.parked, j.attempts, c.id, c.status
+FROM holdfast.jobs j
+LEFT JOIN holdfast.executions c ON c.path = j.parked::json #>> '{child,path}'
+    AND c.idempotency_key = j.parked::json #>> '{child,key}'
+WHERE j.held_by = 'child' AND j.id > $1 AND ($2::bigint IS NULL OR j.id = $2) ORDER BY j.id LIMIT $3;
+
+-- name: orphans
+-- Children that run although the job they were started for has ended.
+SELECT c.id FROM holdfast.executions c LEFT JOIN holdfast.jobs j ON j.id = c.child_of
+WHERE c.child_of IS NOT NULL AND (j.id IS NULL OR j.status IN ('done', 'dead', 'cancelled'))
+ORDER BY c.id LIMIT $1;
+
+-- name: children
+SELECT c.id FROM holdfast.jobs j JOIN holdfast.executions c ON c.child_of = j.id
+WHERE j.execution_id = $1 ORDER BY c.id LIMIT $2;
+
 -- name: prune
--- Among the next $4 executions behind $3. A batch is kept whole until all of it has ended. Says how far it looked,
--- and whether any of those began early enough to have ended by then.
+-- Among the next $4 executions behind $3. A batch is kept whole until all of it has ended, a child until the job has
+-- that reads what came of it. Says how far it looked, and whether any of those began early enough to have ended by
+-- then.
 WITH looked AS MATERIALIZED (
     SELECT id, created_at FROM holdfast.executions WHERE id > $3 ORDER BY id LIMIT $4
 ), doomed AS (
     SELECT e.id FROM looked JOIN holdfast.executions e ON e.id = looked.id
-    WHERE e.finished_at < $1 AND (e.batch_id IS NULL OR NOT EXISTS (
+    WHERE e.finished_at < $1 AND (e.parent_job IS NULL OR NOT EXISTS (
+        SELECT FROM holdfast.jobs p WHERE p.id = e.parent_job AND p.status IN ('queued', 'leased', 'retry')
+    )) AND (e.batch_id IS NULL OR NOT EXISTS (
         SELECT FROM holdfast.executions r WHERE r.running_in = e.batch_id
     ) AND EXISTS (SELECT FROM holdfast.batches b WHERE b.id = e.batch_id AND b.closed_at IS NOT NULL))
     ORDER BY e.id LIMIT $2 FOR UPDATE OF e SKIP LOCKED
@@ -472,7 +539,7 @@ UNION ALL
 (
     SELECT NULL, execution_id, coalesce(last_attempt_at, created_at), json_build_array(json_build_object(
         'type', 'action_started', 'step', step, 'attempt', attempts, 'is_retry', attempts > 1,
-        'worker', worker_id
+        'worker', worker_id, 'place', element
     ))::text
     FROM holdfast.jobs WHERE execution_id = $1 AND status = 'leased' ORDER BY last_attempt_at, id
 );
@@ -503,6 +570,18 @@ SELECT d.id, d.path, d.version, d.content FROM (
     FROM holdfast.definitions
 ) d WHERE d.place = 1 AND {where} ORDER BY d.path LIMIT {limit};
 
+-- name: catalog
+SELECT d.id, d.path, d.version, d.hash, d.source IS NOT NULL, coalesce(json_array_length(d.content::json -> 'steps'), 0),
+    d.created_at, d.registered_at, d.place = 1, d.versions
+FROM (
+    SELECT *, row_number() OVER (PARTITION BY path ORDER BY registered_at DESC, version DESC) AS place,
+        count(*) OVER (PARTITION BY path) AS versions
+    FROM holdfast.definitions
+) d WHERE {where} ORDER BY d.path, d.version DESC LIMIT {limit};
+
+-- name: definition_source
+SELECT d.source FROM holdfast.definitions d WHERE {where} LIMIT {limit};
+
 -- name: open_work
 -- Each half by its own partial index, so that it costs what is open and not what was ever done.
 SELECT o.status, o.handler, o.lane, count(*), min(o.available_at), o.alone, o.path, o.step, o.limit_name
@@ -521,6 +600,12 @@ ORDER BY o.handler, o.lane, o.status, o.alone, o.path, o.step, o.limit_name LIMI
 -- name: execution_counts
 SELECT e.status, count(*) FROM holdfast.executions e WHERE {where} GROUP BY e.status LIMIT {limit};
 
+-- part: dead_job
+-- The job that an execution failed of: of several elements the first.
+SELECT d.id FROM holdfast.jobs d
+WHERE d.execution_id = e.id AND d.step = e.error::json ->> 'stage' AND d.round = e.round AND d.status = 'dead'
+ORDER BY d.element LIMIT 1
+
 -- name: failures
 -- What failed and was not retried since. A deadline ends an execution without a dead job.
 SELECT f.execution_id, f.path, f.step, f.error_type, f.dead_reason, f.category, f.message, f.failed_at,
@@ -531,7 +616,7 @@ FROM (
         e.error::json ->> 'category' AS category, e.error::json ->> 'message' AS message,
         e.finished_at AS failed_at, e.manual_retries, e.batch_id
     FROM holdfast.executions e
-    LEFT JOIN holdfast.jobs j ON j.execution_id = e.id AND j.round = e.round AND j.status = 'dead'
+    LEFT JOIN holdfast.jobs j ON j.id = (<<dead_job>>)
     WHERE e.failed
 ) f WHERE {where} ORDER BY f.execution_id LIMIT {limit};
 
@@ -548,7 +633,7 @@ FROM (
             coalesce(j.dead_reason, 'deadline') AS dead_reason, e.finished_at AS failed_at,
             e.batch_id
         FROM holdfast.executions e
-        LEFT JOIN holdfast.jobs j ON j.execution_id = e.id AND j.round = e.round AND j.status = 'dead'
+        LEFT JOIN holdfast.jobs j ON j.id = (<<dead_job>>)
         WHERE e.failed
     ) f WHERE {where}
     GROUP BY f.path, f.step, f.error_type, f.dead_reason
@@ -620,6 +705,23 @@ SELECT e.status, j.step, j.status, j.held_by, count(*)
 FROM holdfast.executions e
 LEFT JOIN holdfast.jobs j ON j.execution_id = e.id AND j.round = e.round AND j.status <> 'done'
 WHERE {where} GROUP BY e.status, j.step, j.status, j.held_by LIMIT {limit};
+
+-- name: batch_executions
+SELECT e.status, count(*) FROM holdfast.executions e WHERE {where} GROUP BY e.status LIMIT {limit};
+
+-- name: batch_steps
+-- Of playbooks that are more than a chain: how far each item is with each step that it has come to. A step may have
+-- several jobs, and what is most alive of them tells.
+SELECT s.execution_status, s.step, s.told, count(*)
+FROM (
+    SELECT e.status AS execution_status, j.step, max(CASE j.status
+            WHEN 'leased' THEN 5 WHEN 'queued' THEN 4 WHEN 'retry' THEN 4 WHEN 'dead' THEN 3 WHEN 'done' THEN 2
+            ELSE 1 END) AS told
+    FROM holdfast.executions e JOIN holdfast.jobs j ON j.execution_id = e.id
+    WHERE (j.round = e.round OR j.status = 'done') AND NOT j.superseded AND {where}
+    GROUP BY e.id, e.status, j.step
+) s
+GROUP BY s.execution_status, s.step, s.told LIMIT {limit};
 
 -- name: batch_paces
 SELECT j.step, count(*), min(j.finished_at), max(j.finished_at)

@@ -13,6 +13,9 @@ SELECT id, path, version, content FROM definitions WHERE path = ?1 AND hash = ?2
 -- name: definition
 SELECT id, path, version, content FROM definitions WHERE id = ?1;
 
+-- name: save_source
+UPDATE definitions SET source = ?2 WHERE id = ?1 AND source IS NOT ?2;
+
 -- name: add_group
 INSERT INTO claim_groups (handler, lane, rank, operation, limit_name, alone, path, step)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING;
@@ -28,13 +31,16 @@ SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'executions'), 0);
 -- Those of a run: ?2 has workload, hash and key of each, and their ids follow one another from ?1.
 INSERT INTO executions (
     id, workload, workload_hash, idempotency_key, path, definition_id, lane, mode, batch_id, deadline_seconds,
-    deadline_at, created_at
+    deadline_at, created_at, plan, parent_job, depth
 )
-SELECT ?1 + key, value ->> 0, value ->> 1, value ->> 2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10 FROM json_each(?2);
+SELECT ?1 + key, value ->> 0, value ->> 1, value ->> 2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13
+FROM json_each(?2);
 
 -- name: insert_first_jobs
-INSERT INTO jobs (execution_id, step, round, claim_group, max_attempts, available_at, limited, created_at)
-SELECT id, ?3, 1, ?4, ?5, ?6, ?7, ?8 FROM executions WHERE id BETWEEN ?1 AND ?2 ORDER BY id;
+INSERT INTO jobs (
+    execution_id, step, round, claim_group, max_attempts, available_at, limited, created_at, input
+)
+SELECT id, ?3, 1, ?4, ?5, ?6, ?7, ?8, ?9 FROM executions WHERE id BETWEEN ?1 AND ?2 ORDER BY id;
 
 -- name: insert_first_events
 INSERT INTO events (execution_id, at, body)
@@ -113,7 +119,7 @@ SELECT j.id, j.fence, j.execution_id, e.path, e.definition_id, j.step, g.handler
     j.last_attempt_at,
     :limits <> '[]' AND EXISTS (
         SELECT 1 FROM json_each(:limits) l WHERE l.value IN (g.limit_name, 'max_concurrency')
-    )
+    ), j.input, j.parked, e.depth
 FROM json_each(:ids) chosen
 CROSS JOIN jobs j ON j.id = chosen.value
 JOIN executions e ON e.id = j.execution_id
@@ -143,24 +149,25 @@ WHERE id = ?1 AND fence = ?2 RETURNING id;
 SELECT j.id, j.execution_id, j.step, j.element, j.round, j.status, j.attempts, j.max_attempts,
     j.available_at, j.fence, j.lease_until, j.unknown_errors, j.losses, j.crashes, j.dead_reason,
     j.settled_fence, j.settled_hash, j.clear, j.leased_alone, j.worker_id, j.held_by, j.scheduled_for,
-    j.last_attempt_at,
+    j.last_attempt_at, j.input, j.parked, j.superseded,
     e.id, e.path, e.definition_id, e.status, e.lane, e.round, e.manual_retries, e.last_manual_retry_at,
     e.last_completed_stage, e.error, e.retry_history, e.retry_count, e.deadline_seconds, e.deadline_at,
-    e.batch_id
+    e.batch_id, e.plan, e.depth, e.parent_job
 FROM jobs j JOIN executions e ON e.id = j.execution_id
 WHERE j.id IN (SELECT value FROM json_each(?1))
 ORDER BY e.id, j.id;
 
 -- name: execution_states
 SELECT id, path, definition_id, status, lane, round, manual_retries, last_manual_retry_at,
-    last_completed_stage, error, retry_history, retry_count, deadline_seconds, deadline_at, batch_id
+    last_completed_stage, error, retry_history, retry_count, deadline_seconds, deadline_at, batch_id,
+    plan, depth, parent_job
 FROM executions WHERE id IN (SELECT value FROM json_each(?1)) ORDER BY id;
 
 -- name: jobs_of_executions
 SELECT id, execution_id, step, element, round, status, attempts, max_attempts,
     available_at, fence, lease_until, unknown_errors, losses, crashes, dead_reason,
     settled_fence, settled_hash, clear, leased_alone, worker_id, held_by, scheduled_for,
-    last_attempt_at
+    last_attempt_at, input, parked, superseded
 FROM jobs WHERE execution_id IN (SELECT value FROM json_each(?1)) ORDER BY execution_id, id;
 
 -- name: complete_job
@@ -179,8 +186,8 @@ WHERE id = ?1 AND fence = ?2;
 UPDATE jobs
 SET status = ?2, attempts = ?3, available_at = ?4, fence = NULL, lease_until = NULL, unknown_errors = ?5,
     losses = ?6, crashes = ?7, dead_reason = ?8, settled_fence = ?9, settled_hash = ?10, clear = ?11,
-    held_by = ?12, scheduled_for = ?13, claim_group = coalesce(?14, claim_group),
-    finished_at = iif(?2 IN ('dead', 'cancelled'), ?15, NULL)
+    held_by = ?12, scheduled_for = ?13, parked = ?14, claim_group = coalesce(?15, claim_group),
+    finished_at = iif(?2 IN ('dead', 'cancelled'), ?16, NULL)
 WHERE id = ?1;
 
 -- name: advance_execution
@@ -191,15 +198,26 @@ WHERE id = ?1;
 -- name: update_execution
 UPDATE executions
 SET status = ?2, round = ?3, manual_retries = ?4, last_manual_retry_at = ?5, last_completed_stage = ?6,
-    error = ?7, retry_history = ?8, retry_count = ?9, deadline_at = ?10,
-    finished_at = iif(?2 = 'running', NULL, ?11)
+    error = ?7, retry_history = ?8, retry_count = ?9, deadline_at = ?10, plan = ?11,
+    finished_at = iif(?2 = 'running', NULL, ?12)
 WHERE id = ?1;
 
 -- name: insert_job
 INSERT INTO jobs (
-    execution_id, step, round, claim_group, max_attempts, available_at, clear, held_by, scheduled_for, limited,
-    created_at
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    execution_id, step, round, claim_group, max_attempts, available_at, clear, held_by, scheduled_for, element,
+    input, limited, created_at
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: let_elements_through
+UPDATE jobs SET held_by = NULL, available_at = ?5
+WHERE id IN (
+    SELECT h.id FROM jobs h
+    WHERE h.execution_id = ?1 AND h.step = ?2 AND h.round = ?3 AND h.held_by = 'for_each'
+    ORDER BY h.element LIMIT ?4
+);
+
+-- name: supersede
+UPDATE jobs SET superseded = 1 WHERE execution_id = ?1 AND step = ?2;
 
 -- name: insert_event
 INSERT INTO events (execution_id, at, body) VALUES (?1, ?3, ?2);
@@ -216,10 +234,52 @@ WHERE status = 'running' AND deadline_at IS NOT NULL AND deadline_at < ?1 ORDER 
 SELECT execution_id, step, round, output FROM jobs
 WHERE execution_id IN (SELECT value FROM json_each(?1)) AND status = 'done' ORDER BY round;
 
+-- name: step_outputs
+-- What counts of the outputs of these steps, the oldest first. Joined in this order: with statistics SQLite would
+-- read all jobs of the execution.
+SELECT j.execution_id, j.step, j.round, j.output, j.element
+FROM json_each(?1) e CROSS JOIN json_each(?2) s
+CROSS JOIN jobs j ON j.execution_id = e.value AND j.step = s.value
+WHERE j.status = 'done' AND NOT j.superseded
+ORDER BY j.round, j.id;
+
+-- name: definition_of
+SELECT definition_id FROM executions WHERE id = ?1;
+
+-- name: definition_version
+SELECT id, path, version, content FROM definitions WHERE path = ?1 AND version = ?2;
+
+-- name: handed_inputs
+-- The oldest first.
+SELECT j.execution_id, j.step, j.element, j.input
+FROM json_each(?1) e JOIN json_each(?2) s ON s.key = e.key JOIN json_each(?3) p ON p.key = e.key
+CROSS JOIN jobs j ON j.execution_id = e.value AND j.step = s.value AND j.element = p.value
+ORDER BY j.round;
+
+-- name: waiting_for_child
+-- Jobs that wait for a child execution, with the child, where there is one.
+SELECT j.id, j.parked, j.attempts, c.id, c.status
+FROM jobs j
+LEFT JOIN executions c ON c.path = j.parked ->> '$.child.path' AND c.idempotency_key = j.parked ->> '$.child.key'
+WHERE j.held_by = 'child' AND j.id > ?1 AND (?2 IS NULL OR j.id = ?2) ORDER BY j.id LIMIT ?3;
+
+-- name: orphans
+-- Children that run although the job they were started for has ended.
+SELECT c.id FROM executions c LEFT JOIN jobs j ON j.id = c.parent_job
+WHERE c.parent_job IS NOT NULL AND c.status = 'running'
+    AND (j.id IS NULL OR j.status IN ('done', 'dead', 'cancelled'))
+ORDER BY c.id LIMIT ?1;
+
+-- name: children
+SELECT c.id FROM jobs j JOIN executions c ON c.parent_job = j.id AND c.status = 'running'
+WHERE j.execution_id = ?1 ORDER BY c.id LIMIT ?2;
+
 -- name: finished_before
--- A batch is kept whole until all of it has ended.
+-- A batch is kept whole until all of it has ended, a child until the job has that reads what came of it.
 SELECT id FROM executions e
-WHERE finished_at < ?1 AND (batch_id IS NULL OR NOT EXISTS (
+WHERE finished_at < ?1 AND (parent_job IS NULL OR NOT EXISTS (
+    SELECT 1 FROM jobs p WHERE p.id = e.parent_job AND p.status IN ('queued', 'leased', 'retry')
+)) AND (batch_id IS NULL OR NOT EXISTS (
     SELECT 1 FROM executions r WHERE r.batch_id = e.batch_id AND r.status = 'running'
 ) AND EXISTS (SELECT 1 FROM batches b WHERE b.id = e.batch_id AND b.closed_at IS NOT NULL))
 ORDER BY finished_at LIMIT ?2;
@@ -266,7 +326,7 @@ UNION ALL
 SELECT * FROM (
     SELECT NULL, execution_id, coalesce(last_attempt_at, created_at), json_array(json_object(
         'type', 'action_started', 'step', step, 'attempt', attempts,
-        'is_retry', json(iif(attempts > 1, 'true', 'false')), 'worker', worker_id
+        'is_retry', json(iif(attempts > 1, 'true', 'false')), 'worker', worker_id, 'place', element
     ))
     FROM jobs WHERE execution_id = ?1 AND status = 'leased' ORDER BY last_attempt_at, id
 );
@@ -297,6 +357,18 @@ SELECT d.id, d.path, d.version, d.content FROM (
     FROM definitions
 ) d WHERE d.place = 1 AND {where} ORDER BY d.path LIMIT {limit};
 
+-- name: catalog
+SELECT d.id, d.path, d.version, d.hash, d.source IS NOT NULL, coalesce(json_array_length(d.content, '$.steps'), 0),
+    d.created_at, d.registered_at, d.place = 1, d.versions
+FROM (
+    SELECT *, row_number() OVER (PARTITION BY path ORDER BY registered_at DESC, version DESC) AS place,
+        count(*) OVER (PARTITION BY path) AS versions
+    FROM definitions
+) d WHERE {where} ORDER BY d.path, d.version DESC LIMIT {limit};
+
+-- name: definition_source
+SELECT d.source FROM definitions d WHERE {where} LIMIT {limit};
+
 -- name: open_work
 -- Each half by its own partial index, so that it costs what is open and not what was ever done.
 SELECT o.status, o.handler, o.lane, count(*), min(o.available_at), o.alone, o.path, o.step, o.limit_name
@@ -315,6 +387,12 @@ ORDER BY o.handler, o.lane, o.status, o.alone, o.path, o.step, o.limit_name LIMI
 -- name: execution_counts
 SELECT e.status, count(*) FROM executions e WHERE {where} GROUP BY e.status LIMIT {limit};
 
+-- part: dead_job
+-- The job that an execution failed of: of several elements the first.
+SELECT d.id FROM jobs d
+WHERE d.execution_id = e.id AND d.step = e.error ->> 'stage' AND d.round = e.round AND d.status = 'dead'
+ORDER BY d.element LIMIT 1
+
 -- name: failures
 -- What failed and was not retried since. A deadline ends an execution without a dead job.
 SELECT f.execution_id, f.path, f.step, f.error_type, f.dead_reason, f.category, f.message, f.failed_at,
@@ -325,7 +403,7 @@ FROM (
         e.error ->> 'category' AS category, e.error ->> 'message' AS message,
         e.finished_at AS failed_at, e.manual_retries, e.batch_id
     FROM executions e
-    LEFT JOIN jobs j ON j.execution_id = e.id AND j.round = e.round AND j.status = 'dead'
+    LEFT JOIN jobs j ON j.id = (<<dead_job>>)
     WHERE e.status = 'failed'
 ) f WHERE {where} ORDER BY f.execution_id LIMIT {limit};
 
@@ -342,7 +420,7 @@ FROM (
             coalesce(j.dead_reason, 'deadline') AS dead_reason, e.finished_at AS failed_at,
             e.batch_id
         FROM executions e
-        LEFT JOIN jobs j ON j.execution_id = e.id AND j.round = e.round AND j.status = 'dead'
+        LEFT JOIN jobs j ON j.id = (<<dead_job>>)
         WHERE e.status = 'failed'
     ) f WHERE {where}
     GROUP BY f.path, f.step, f.error_type, f.dead_reason
@@ -408,6 +486,23 @@ SELECT e.status, j.step, j.status, j.held_by, count(*)
 FROM executions e
 LEFT JOIN jobs j ON j.execution_id = e.id AND j.round = e.round AND j.status <> 'done'
 WHERE {where} GROUP BY e.status, j.step, j.status, j.held_by LIMIT {limit};
+
+-- name: batch_executions
+SELECT e.status, count(*) FROM executions e WHERE {where} GROUP BY e.status LIMIT {limit};
+
+-- name: batch_steps
+-- Of playbooks that are more than a chain: how far each item is with each step that it has come to. A step may have
+-- several jobs, and what is most alive of them tells.
+SELECT s.execution_status, s.step, s.told, count(*)
+FROM (
+    SELECT e.status AS execution_status, j.step, max(CASE j.status
+            WHEN 'leased' THEN 5 WHEN 'queued' THEN 4 WHEN 'retry' THEN 4 WHEN 'dead' THEN 3 WHEN 'done' THEN 2
+            ELSE 1 END) AS told
+    FROM executions e JOIN jobs j ON j.execution_id = e.id
+    WHERE (j.round = e.round OR j.status = 'done') AND NOT j.superseded AND {where}
+    GROUP BY e.id, e.status, j.step
+) s
+GROUP BY s.execution_status, s.step, s.told LIMIT {limit};
 
 -- name: batch_paces
 SELECT j.step, count(*), min(j.finished_at), max(j.finished_at)
