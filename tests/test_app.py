@@ -316,11 +316,9 @@ def test_a_history_of_many_pages_is_given_whole(sqlite_url: str) -> None:
     run(scenario())
 
 
-def test_a_worker_needs_something_to_work_on(sqlite_url: str) -> None:
+def test_a_worker_without_a_slot_is_refused(sqlite_url: str) -> None:
     async def scenario() -> None:
         async with Holdfast(sqlite_url) as hf:
-            with pytest.raises(UnknownName, match="nothing to work on"):
-                await hf.worker()
             hf.pipeline("job", [noop])
             with pytest.raises(HoldfastError, match="concurrency of at least 1"):
                 await hf.worker(concurrency=0)

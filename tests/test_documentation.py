@@ -15,6 +15,9 @@ from holdfast.cli import commands
 from holdfast.core.catalogue import CATALOGUE
 from holdfast.core.model import DeadReason, EventType
 from holdfast.core.retry import RetryPolicy
+from holdfast.playbook.filters import FILTERS
+from holdfast.playbook.value_tests import TESTS
+from holdfast.playbook.variables import RESERVED_NAMES
 
 ROOT = Path(__file__).parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -143,6 +146,18 @@ def test_every_field_of_a_retry_policy_is_documented_with_its_default() -> None:
     for name in RetryPolicy.__dataclass_fields__:
         spelled = str(getattr(policy, name)).lower()
         assert documented[name][0] in (spelled, "max_attempts"), name
+
+
+def test_every_filter_test_and_variable_of_templates_is_documented() -> None:
+    text = (REFERENCE / "templates.md").read_text()
+    variables = text.split("## Variables\n", 1)[1].split("\n## ", 1)[0]
+    filters = text.split("### Filters\n", 1)[1].split("\n### ", 1)[0]
+    tests = text.split("### Tests\n", 1)[1].split("\n## ", 1)[0]
+    spelled = re.compile(r"`(\w+)[`(]")
+    for section, known in ((filters, FILTERS), (tests, TESTS)):
+        first_cells = [line.split(" |")[0] for line in section.splitlines()]
+        assert {name for cell in first_cells for name in spelled.findall(cell)} == set(known)
+    assert set(spelled.findall(variables)) >= RESERVED_NAMES
 
 
 @pytest.mark.parametrize("name", [name for name in holdfast.__all__ if not name.startswith("_")])

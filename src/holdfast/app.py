@@ -19,7 +19,7 @@ from typing import Any, Protocol, overload
 import msgspec
 
 from holdfast.batch import Batch, Items
-from holdfast.core.errors import DefinitionInvalid, InvalidInput, StoreUrlInvalid, UnknownPipeline
+from holdfast.core.errors import DefinitionInvalid, InvalidInput, StoreUrlInvalid
 from holdfast.core.masking import mask_secrets
 from holdfast.core.model import Event, ExecutionStatus, Lane, Mode
 from holdfast.core.payload import PAYLOAD_BYTES_MAX_DEFAULT, a_type, check_name, member
@@ -31,6 +31,7 @@ from holdfast.engine.submission import no_database_to_join, submit_on_sync
 from holdfast.engine.sweeper import Sweeper
 from holdfast.operating import Operating
 from holdfast.playbook.definition import STEP_TIMEOUT_SECONDS_DEFAULT, Definition
+from holdfast.playbooks import Playbooks
 from holdfast.step_function import (
     BarrierLike,
     ErrorRules,
@@ -97,7 +98,7 @@ class StandIn(Protocol):
         there is none, that is an error unless something came since the `ticket` was taken."""
 
 
-class Holdfast(Operating):
+class Holdfast(Operating, Playbooks):
     """Without a `url` it is the environment's HOLDFAST_DB, else a file in the current folder.
     `retention` (seconds or "30d") prunes finished executions of that age; None keeps them."""
 
@@ -123,6 +124,7 @@ class Holdfast(Operating):
         self._retention = None if retention is None else parse_duration(retention, field="retention")
         self._pipelines: dict[str, Definition] = {}
         self._handlers: dict[str, Handler] = {}
+        self._functions = {}
         self._engine: Engine | None = None
         self._registered: tuple[Engine | None, int] = (None, 0)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -486,11 +488,11 @@ class Holdfast(Operating):
         poll_seconds: float | str = POLL_SECONDS_DEFAULT,
         grace_seconds: float | str = GRACE_SECONDS_DEFAULT,
         ageing: float | str | None = None,
+        allow_code: bool = False,
+        allow_shell: bool = False,
     ) -> Worker:
-        """A worker for all pipelines of this program, to be run by `run()` and ended by `stop()`. With
-        `ageing` bulk work that has been ready for so long takes its turn among the manual."""
-        if not self._handlers:
-            raise UnknownPipeline("There is nothing to work on.", guidance="Define a pipeline first.")
+        """A worker for this program's pipelines and the steps of playbooks, to be run by `run()` and ended by
+        `stop()`. With `ageing` bulk work that has been ready for so long takes its turn among the manual."""
         if self._stand_in is not None:
             raise InvalidInput(
                 "A worker cannot be started during a rehearsal: the rehearsal runs the work itself.",
@@ -507,7 +509,7 @@ class Holdfast(Operating):
             )
         return Worker(
             DirectConnection(await self.engine()),
-            dict(self._handlers),
+            self._offered(allow_code=allow_code, allow_shell=allow_shell),
             worker_id=worker_id or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}",
             concurrency=concurrency,
             lease_seconds=checked_seconds(lease_seconds, "lease_seconds"),
@@ -547,7 +549,7 @@ class Holdfast(Operating):
                     log.info(
                         "Worker %s works on %s in %s.",
                         worker.worker_id,
-                        ", ".join(sorted(self._pipelines)),
+                        ", ".join(sorted(self._pipelines)) or "playbooks",
                         mask_secrets(self.url),
                     )
                     await worker.ended.wait()

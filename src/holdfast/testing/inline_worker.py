@@ -24,6 +24,8 @@ from holdfast.app import Holdfast
 from holdfast.core.errors import InvalidInput
 from holdfast.core.model import ExecutionStatus, Failed, Lane, Leased, LeaseRef, LeaseResult, Report
 from holdfast.engine import Engine
+from holdfast.step_function import handler_key
+from holdfast.steps.registry import close_types, open_types
 from holdfast.testing.clock import FakeClock, just_after
 from holdfast.testing.faults import Cut, Fault, Faults, Kind
 from holdfast.testing.place import Place
@@ -74,13 +76,17 @@ class InlineWorker:
         self._swept_at = clock.now
         self._finding: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
         self._busy = 0  # attempts that do not themselves wait for other work
+        self._offered: Mapping[str, Handler] = {}
+        self._known: tuple[int, int] | None = None
 
     async def open(self) -> None:
         await self.place.open()
         self._home = asyncio.get_running_loop()
+        open_types()
 
     async def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+        await close_types()
         await self.place.close()
 
     async def engine(self) -> Engine:
@@ -100,7 +106,7 @@ class InlineWorker:
                 WORKER_ID,
                 concurrency=1,
                 lanes=tuple(Lane),
-                handlers=sorted(self.hf._handlers),
+                handlers=sorted(self.handlers()),
                 lease_seconds=self._lease_seconds,
             )
             await engine.announce(msgspec.structs.replace(record, announce_seconds=FAR_SECONDS))
@@ -172,15 +178,19 @@ class InlineWorker:
         return swept > 0
 
     async def _lease(self, engine: Engine) -> LeaseResult:
-        handlers = sorted(self.hf._handlers)
-        result = LeaseResult([])
-        if handlers:
-            result = await engine.lease(WORKER_ID, handlers, 1, lease_seconds=self._lease_seconds)
-            if not result.jobs and result.alone_ready:
-                result = await engine.lease(
-                    WORKER_ID, handlers, 1, lease_seconds=self._lease_seconds, alone=True
-                )
+        handlers = sorted(self.handlers())
+        result = await engine.lease(WORKER_ID, handlers, 1, lease_seconds=self._lease_seconds)
+        if not result.jobs and result.alone_ready:
+            result = await engine.lease(WORKER_ID, handlers, 1, lease_seconds=self._lease_seconds, alone=True)
         return result
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """The program's own, and those of the step types, all of them: the test is their author's."""
+        known = len(self.hf._handlers), len(self.hf._functions)  # they are added and never changed
+        if known != self._known:
+            self._offered = self.hf._offered(allow_code=True, allow_shell=True)
+            self._known = known
+        return self._offered
 
     async def _next_moment(self, engine: Engine, next_due: float | None) -> float | None:
         """When something happens next: a job is due, a lost lease runs out, a deadline passes."""
@@ -207,11 +217,12 @@ class InlineWorker:
 
     async def _play(self, engine: Engine, job: Leased, lease: LeaseRef) -> None:
         # Here every handler runs in this process; what its real place does not offer is not offered either.
-        is_isolated = self.hf._handlers[job.handler].isolation is not None
+        is_isolated = self.handlers()[job.handler].isolation is not None
         transactions = None if is_isolated else Transactions(engine.transaction)
         context = Context(job, lambda fraction: None, transactions)
-        scene = _Scene(self.faults.take(job.handler, context), is_replaced=job.handler in self.replaced)
-        handlers = self._handlers_with(job.handler, scene)
+        place = handler_key(job.path, job.step)  # a step type's handler is that of many steps
+        scene = _Scene(self.faults.take(place, context), is_replaced=place in self.replaced)
+        handlers = self._handlers_with(job.handler, place, scene)
         attempt = Attempt(
             job, context, handlers, self._executor(), payload_bytes_max=self.hf._payload_bytes_max
         )
@@ -249,10 +260,10 @@ class InlineWorker:
         at_home = asyncio.get_running_loop() is self._home
         return self.executor if self.executor is not None and at_home else self._threads
 
-    def _handlers_with(self, key: str, scene: _Scene) -> Mapping[str, Handler]:
+    def _handlers_with(self, key: str, place: str, scene: _Scene) -> Mapping[str, Handler]:
         """All handlers, for their clear hooks; the one to run as the scene has it, in this process."""
-        handlers = {**self.hf._handlers, **self.replaced}
-        handler = handlers[key]
+        handlers = {**self.handlers(), **self.replaced}
+        handler = self.replaced.get(place, handlers[key])
         function = scene.async_function(handler) if handler.is_async else scene.plain_function(handler)
         return {**handlers, key: Handler.of(function, handler.clear)}
 

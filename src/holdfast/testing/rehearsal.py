@@ -82,7 +82,8 @@ class _Script:
         that fails in it, and pytest.fail(), end the test and not only the attempt."""
         key = self._handler_of(step)
         checked = StepFunction(function=function, name=step.rpartition("/")[2])
-        self._worker.replaced[key] = Handler.of(checked.function, self._hf._handlers[key].clear)
+        own = self._hf._handlers.get(key)  # None: a step of a built-in type
+        self._worker.replaced[key] = Handler.of(checked.function, None if own is None else own.clear)
 
     def _add(
         self,

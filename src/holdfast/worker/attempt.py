@@ -21,8 +21,9 @@ from typing import Any
 import msgspec
 
 from holdfast.core.errors import PayloadInvalid, PayloadTooLarge
-from holdfast.core.model import AckCode, Completed, Failed, Leased, Outcome, Report
+from holdfast.core.model import AckCode, Completed, Deferred, Failed, Leased, Outcome, Report
 from holdfast.core.payload import PAYLOAD_BYTES_MAX_DEFAULT, encode_payload, unstorable_output
+from holdfast.steps.failing import FailedElsewhere
 from holdfast.worker.child import Call
 from holdfast.worker.context import Context
 from holdfast.worker.handler_error import failure_of, timed_out
@@ -43,6 +44,12 @@ class Handler:
     clear: Function | None = None
     is_async: bool = False
     isolation: ProcessIsolation | None = None
+    has_own_process: bool = False
+    """It starts one for what it runs, so that whatever happens in it happens to nobody else."""
+
+    @property
+    def is_isolated(self) -> bool:
+        return self.has_own_process or self.isolation is not None
 
     @classmethod
     def of(
@@ -128,11 +135,13 @@ class Attempt:
                 await asyncio.shield(transaction.end())
             raise
         if (transaction := self._context.attempt_transaction) is not None:
-            return await self._settled(outcome, transaction)
+            settled = await self._settled(outcome, transaction)
+            return None if settled is None else self._masked(settled)
         return outcome
 
-    def failed_by(self, error: BaseException) -> Failed:
-        return Failed(failure_of(error, self._job), self._cleared and not self._has_cleared_in_transaction)
+    def failed_by(self, error: BaseException) -> Outcome:
+        cleared = self._cleared and not self._has_cleared_in_transaction
+        return self._masked(Failed(failure_of(error, self._job), cleared))
 
     async def _settled(self, outcome: Outcome, transaction: AttemptTransaction) -> Outcome | None:
         try:
@@ -175,10 +184,13 @@ class Attempt:
             return self._failed(error)
         return self._completed(begun.result)
 
-    def _failed(self, error: BaseException) -> Failed:
-        """How an attempt ended whose handler raised this; raised again where it is not the handler's affair.
-        Some libraries' errors are no Exception: a panic in native code."""
-        if isinstance(error, _FailedInProcess):
+    def _failed(self, error: BaseException) -> Outcome:
+        """How an attempt ended whose handler raised this. Raised again where that is not its own affair."""
+        return self._masked(self._failure(error))
+
+    def _failure(self, error: BaseException) -> Failed:
+        """Some libraries' errors are no Exception: a panic in native code."""
+        if isinstance(error, FailedElsewhere):
             return msgspec.structs.replace(error.outcome, cleared=self._cleared)
         if isinstance(error, TimeoutError) and self._limit is not None and self._limit.expired():
             return Failed(timed_out(self._job), self._cleared)
@@ -193,11 +205,19 @@ class Attempt:
             return Completed()
         if isinstance(result, _Encoded):
             return Completed(result.text)
+        if isinstance(result, Deferred):
+            return result
         try:
             text = encode_payload(result, what="output", bytes_max=self._payload_bytes_max)
         except (PayloadInvalid, PayloadTooLarge) as error:
-            return Failed(unstorable_output(error), self._cleared)
-        return Completed(text)
+            return self._masked(Failed(unstorable_output(error), self._cleared))
+        return self._masked(Completed(text))
+
+    def _masked(self, outcome: Outcome) -> Outcome:
+        """Without the secrets that this attempt has read."""
+        secrets = self._context.secrets
+        mask = None if secrets is None else secrets.mask
+        return outcome if mask is None else mask.outcome(outcome)
 
     async def _work(self) -> Any:
         if not self._cleared:
@@ -267,7 +287,7 @@ class Attempt:
             thread.add_done_callback(_forget)
             raise
         if isinstance(outcome, Failed):
-            raise _FailedInProcess(outcome)
+            raise FailedElsewhere(outcome)
         return _Encoded(outcome.result)
 
     def _begin_timeout(self) -> None:
@@ -282,12 +302,6 @@ class _Encoded:
     """What a process returned: JSON text already."""
 
     text: str
-
-
-class _FailedInProcess(Exception):
-    def __init__(self, outcome: Failed) -> None:
-        super().__init__()
-        self.outcome = outcome
 
 
 def _in_thread(function: Function, context: Context) -> Any:

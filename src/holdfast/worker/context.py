@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.core.model import Lane, Leased
 from holdfast.core.payload import decode_payload
+from holdfast.worker.secrets import AttemptSecrets
 from holdfast.worker.transaction import AttemptTransaction, Transaction, Transactions, unavailable
 
 
@@ -46,10 +47,15 @@ class Context:
         self._tell_progress = tell_progress
         self._transactions = transactions
         self.attempt_transaction: AttemptTransaction | None = None
+        self.secrets: AttemptSecrets | None = None
         self.stopping = False
         """Set when the worker was asked to stop: what is not finished within its grace period is cut off."""
         self.lease_lost = False
         """Set when the attempt was cancelled or given to another worker: what it does is in vain."""
+
+    @property
+    def job(self) -> Leased:
+        return self._job
 
     @cached_property
     def workload(self) -> Any:

@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.core.failures import Failure, failure_from_exception
 from holdfast.core.model import Leased
-from holdfast.worker.isolation import shown_bytes
+from holdfast.core.sizes import shown_bytes
 
 _OURS = (
     str(Path(__file__).parent) + "/",

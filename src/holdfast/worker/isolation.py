@@ -11,7 +11,6 @@ something else.
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -19,14 +18,12 @@ from typing import Any
 import msgspec
 
 from holdfast.core.errors import DefinitionInvalid
+from holdfast.core.sizes import parse_bytes, shown_bytes
 
 ISOLATIONS = ("thread", "process")
 # A Python with Holdfast in it takes about 20 MB before the step's own module is there.
 MEMORY_BYTES_MIN = 64 * 1024**2
 MEMORY_BYTES_MAX = 2**60
-
-_UNITS = {"": 1, "B": 1, "KB": 1024, "MB": 1024**2, "GB": 1024**3, "TB": 1024**4}
-_AMOUNT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([KMGT]?)I?(B?)", re.IGNORECASE)
 
 is_loading = False
 """Whether this process is a child that imports a step's module: no place to start a worker."""
@@ -66,12 +63,7 @@ def isolation_from(isolation: object, memory: object, what: str) -> ProcessIsola
 
 
 def _memory_bytes(memory: object, what: str) -> int:
-    amount: float | None = None
-    if isinstance(memory, int) and not isinstance(memory, bool):
-        amount = memory
-    elif isinstance(memory, str) and (match := _AMOUNT.fullmatch(memory.strip())):
-        number, prefix, _ = match.groups()
-        amount = float(number) * _UNITS[f"{prefix.upper()}B"]
+    amount = parse_bytes(memory)
     if amount is None:
         raise DefinitionInvalid(
             f"memory of {what} cannot be {memory!r}.",
@@ -83,13 +75,6 @@ def _memory_bytes(memory: object, what: str) -> int:
             guidance=f"Python itself needs some: give at least {shown_bytes(MEMORY_BYTES_MIN)}.",
         )
     return int(amount)
-
-
-def shown_bytes(count: int) -> str:
-    for unit in ("GB", "MB", "KB"):
-        if count >= _UNITS[unit]:
-            return f"{count / _UNITS[unit]:.4g} {unit}"
-    return f"{count} bytes"
 
 
 def name_of_function(function: Any, what: str) -> FunctionName:

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from holdfast.core.errors import HoldfastError, InvalidInput
 from holdfast.core.model import Lane, LeaseRef, LeaseResult, Report
 from holdfast.core.payload import PAYLOAD_BYTES_MAX_DEFAULT
+from holdfast.steps.registry import close_types, open_types
 from holdfast.tasks import end_tasks
 from holdfast.worker import isolation
 from holdfast.worker.announcing import worker_record
@@ -95,8 +96,8 @@ class Worker:
         self._connection = connection
         self._handlers = handlers
         self._handler_names = sorted(handlers)
-        self._isolated = [name for name in self._handler_names if handlers[name].isolation is not None]
-        self._in_worker = [name for name in self._handler_names if handlers[name].isolation is None]
+        self._isolated = [name for name in self._handler_names if handlers[name].is_isolated]
+        self._in_worker = [name for name in self._handler_names if not handlers[name].is_isolated]
         self._concurrency = concurrency
         self._lease_seconds = lease_seconds
         self._lanes = tuple(lanes)
@@ -146,6 +147,7 @@ class Worker:
         self._executor = ThreadPoolExecutor(self._concurrency, "holdfast-handler")
         self._processes = Processes(self._concurrency)
         parts: list[asyncio.Task[Any]] = []
+        open_types()
         try:
             self._heartbeats.start()
             slots = [asyncio.create_task(self._run_slot()) for _ in range(self._concurrency)]
@@ -168,6 +170,7 @@ class Worker:
             processes_ended = asyncio.wrap_future(self._processes.close())
             await asyncio.shield(self._heartbeats.stop())
             await asyncio.shield(processes_ended)
+            await asyncio.shield(close_types())
             self._executor.shutdown(wait=False, cancel_futures=True)
             self.ended.set()
 

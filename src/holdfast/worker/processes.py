@@ -30,7 +30,8 @@ import msgspec
 
 from holdfast.core.catalogue import Category
 from holdfast.core.failures import Failure
-from holdfast.core.model import Completed, Failed, Leased, Outcome
+from holdfast.core.model import Completed, Failed, Leased
+from holdfast.core.sizes import shown_bytes
 from holdfast.worker.child import (
     EXIT_ORPHANED,
     HAS_MEMORY_LIMITS,
@@ -45,7 +46,7 @@ from holdfast.worker.child import (
     ToChild,
 )
 from holdfast.worker.handler_error import is_ours
-from holdfast.worker.isolation import main_program, shown_bytes
+from holdfast.worker.isolation import main_program
 
 log = logging.getLogger("holdfast.worker")
 
@@ -285,7 +286,7 @@ class IsolatedCall:
             if self._process is not None:
                 self._process.kill()
 
-    def run(self) -> Outcome:
+    def run(self) -> Completed | Failed:
         job = self._call.job
         if self._call.memory_bytes is not None and not HAS_MEMORY_LIMITS:
             log.warning("Step %s has a memory limit, which this system does not keep.", job.step)
@@ -304,7 +305,7 @@ class IsolatedCall:
                 return outcome
             fresh = True
 
-    def _run_in(self, process: _Process) -> Outcome | None:
+    def _run_in(self, process: _Process) -> Completed | Failed | None:
         """None where it had died before, while it had nothing to do."""
         answer: Answer | None = None
         has_started = False

@@ -1,0 +1,265 @@
+"""The step type `http`: one request, its redirects, and what came back.
+
+    config ──request_of──▶ Request ──_answer──▶ response ──_output──▶ {status_code, headers, url, data}
+
+A status from 400 on is an error with that status, so that policies and rules can tell 503 from 404. What
+httpx raises keeps its type, which classification knows, and says which request it was. Nothing of a request's
+headers, query or credentials is shown anywhere.
+
+There is one client for each event loop, with its connections kept open between steps; `close` ends it. It
+keeps no cookies: what one execution is given is no affair of the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import httpx
+import msgspec
+
+from holdfast.core.errors import HoldfastError
+from holdfast.steps.fields import refused
+from holdfast.steps.http_body import data_of, first_words, pieces_of, raw_chunks_of, too_large
+from holdfast.steps.http_request import Request, request_of, shown_url
+from holdfast.steps.http_target import PublicTransport
+from holdfast.steps.interface import StepCall, StepSettings
+from holdfast.steps.storable import storable_text
+from holdfast.storage import Storage
+
+REDIRECTS_MAX = 10
+# Of an answer that is thrown away, to use its connection again; of an error, to show its beginning.
+DISCARDED_BYTES_MAX = 64 * 1024
+ERROR_BYTES_MAX = 8 * 1024
+LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=15.0)
+
+# What may go to another host than the playbook named: the rest may be a key to the first one.
+_CARRIED = frozenset(
+    {"accept", "accept-encoding", "accept-language", "content-length", "content-type", "host", "user-agent"}
+)
+_SECRET_HEADERS = re.compile(
+    r"set-cookie2?|(?:proxy-)?authorization|(?:proxy-)?authentication-info"
+    r"|(?:.+-)?(?:token|secret|password|session|session-id|api-?key)"
+)
+_MASK = "***"
+
+
+class HttpStatusError(HoldfastError):
+    """The server answered with a status from 400 on."""
+
+    code = "http_status"
+
+    def __init__(
+        self, message: str, status_code: int, headers: Mapping[str, str], answered: Any = None
+    ) -> None:
+        super().__init__(message, guidance=_GUIDANCE.get(status_code, ""))
+        self.status_code = status_code
+        self.answered = answered
+        """The data of its body, where that is short; retry conditions read it."""
+        self.headers = dict(headers)
+        """Retry-After, and nothing else."""
+        self.user_message = _USER_MESSAGES.get(status_code, "")
+
+
+# Where the catalogue's words are about documents.
+_USER_MESSAGES = {404: "A service does not know this address", 410: "What was asked for is gone"}
+_GUIDANCE = dict.fromkeys((404, 410), "Check the step's url and what its templates are given.")
+
+
+async def run(call: StepCall) -> dict[str, Any]:
+    # A worker may begin a handler in one task and go on with it in another; timeouts belong to one.
+    await asyncio.sleep(0)
+    request = request_of(call)
+    client = _client(call.settings)
+    try:
+        response = await _answer(client, request)
+        try:
+            return await _output(response, request, call)
+        finally:
+            await response.aclose()
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise _with_request(error, request) from error
+
+
+def _with_request(error: Exception, request: Request) -> Exception:
+    """The same error, with a message that says which request it was."""
+    seconds = request.timeout.connect if isinstance(error, httpx.ConnectTimeout) else request.timeout.read
+    if isinstance(error, httpx.TimeoutException):
+        what = f"{type(error).__name__}, nothing came within {seconds:g} s"
+    else:
+        what = str(error) or type(error).__name__
+    return type(error)(f"{request.shown} failed: {what}.")
+
+
+# ── asking ───────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _answer(client: httpx.AsyncClient, request: Request) -> httpx.Response:
+    hop = client.build_request(
+        request.method,
+        request.url,
+        headers=[(name.encode(), value.encode()) for name, value in request.headers.items()],
+        content=request.content,
+        timeout=request.timeout,
+    )
+    for _ in range(REDIRECTS_MAX + 1):
+        response = await client.send(hop, stream=True, auth=None, follow_redirects=False)
+        if response.next_request is None or not request.follow_redirects:
+            return response
+        await _discard(response)
+        hop = _redirected(hop, response.next_request)
+    raise httpx.TooManyRedirects(f"it was redirected more than {REDIRECTS_MAX} times")
+
+
+def _redirected(before: httpx.Request, after: httpx.Request) -> httpx.Request:
+    if after.url.scheme not in ("http", "https"):
+        raise refused(
+            f"{shown_url(before.url)} redirects to an address with the scheme {after.url.scheme[:40]!r}."
+        )
+    if _origin(before.url) != _origin(after.url):
+        for name in set(after.headers) - _CARRIED:
+            del after.headers[name]
+    return after
+
+
+def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
+
+
+async def _discard(response: httpx.Response) -> None:
+    """Read what little there may be, so that the connection can be used again."""
+    size = 0
+    async with raw_chunks_of(response) as chunks:
+        async for raw in chunks:
+            size += len(raw)
+            if size > DISCARDED_BYTES_MAX:
+                break
+    await response.aclose()
+
+
+# ── what came back ───────────────────────────────────────────────────────────────────────────────
+
+
+async def _output(response: httpx.Response, request: Request, call: StepCall) -> dict[str, Any]:
+    if response.status_code >= 400:
+        raise await _status_error(response, request)
+    shown = f"{request.method} {shown_url(response.url)}"
+    told = {
+        "status_code": response.status_code,
+        "headers": _shown_headers(response.headers),
+        "url": str(response.url.copy_with(userinfo=b"", query=None, fragment=None)),
+    }
+    pieces = _bounded(response, request, call, shown)
+    if request.save_to is not None:
+        async with aclosing(pieces):
+            saved = await Storage.open(call.settings.storage).write_stream(request.save_to, pieces)
+        return {**told, "saved_to": saved.name, "size": saved.size, "sha256": saved.sha256}
+    async with aclosing(pieces):
+        body = b"".join([piece async for piece in pieces])
+    output = {**told, **data_of(body, response.headers, shown)}
+    # As JSON it may be up to six times as long: where that could be too much, see.
+    output_max = call.settings.payload_bytes_max
+    if 6 * len(body) > output_max // 2 and len(msgspec.json.encode(output)) > output_max:
+        raise too_large(shown, output_max, is_saved=False)
+    return output
+
+
+async def _bounded(
+    response: httpx.Response, request: Request, call: StepCall, shown: str
+) -> AsyncGenerator[bytes, None]:
+    expected = _content_length(response.headers)
+    is_saved = request.save_to is not None
+    if expected is not None and expected > request.bytes_max and request.method != "HEAD":
+        raise too_large(shown, request.bytes_max, is_saved=is_saved)
+    size = 0
+    async with aclosing(pieces_of(response)) as pieces:
+        async for piece in pieces:
+            size += len(piece)
+            if size > request.bytes_max:
+                raise too_large(shown, request.bytes_max, is_saved=is_saved)
+            if expected:
+                call.progress(min(size / expected, 1.0))
+            yield piece
+
+
+def _content_length(headers: httpx.Headers) -> int | None:
+    text = headers.get("content-length", "")
+    return int(text) if text.isdecimal() and len(text) < 20 and "content-encoding" not in headers else None
+
+
+def _shown_headers(headers: httpx.Headers) -> dict[str, str]:
+    """By lower-case names; what may open a door is not told."""
+    return {
+        storable_text(name): _MASK if _SECRET_HEADERS.fullmatch(name) else storable_text(value)
+        for name, value in headers.items()
+    }
+
+
+async def _status_error(response: httpx.Response, request: Request) -> HttpStatusError:
+    begin = bytearray()
+    try:
+        async with aclosing(pieces_of(response)) as pieces:
+            async for piece in pieces:
+                begin += piece
+                if len(begin) >= ERROR_BYTES_MAX:
+                    break
+    except httpx.HTTPError:
+        pass  # the status is what matters
+    words = first_words(bytes(begin), response.headers.get("content-type", ""))
+    status = f"{response.status_code} {response.reason_phrase[:60]}".strip()
+    shown = f"{request.method} {shown_url(response.url)}"
+    after = response.headers.get("retry-after")
+    return HttpStatusError(
+        f"{shown} answered {status}{f': {words}' if words else ''}",
+        response.status_code,
+        {} if after is None else {"retry-after": after},
+        _answered(bytes(begin), response.headers),
+    )
+
+
+def _answered(body: bytes, headers: httpx.Headers) -> Any:
+    if len(body) >= ERROR_BYTES_MAX:
+        return None  # the beginning of something
+    try:
+        found = data_of(body, headers, "")
+    except HoldfastError:  # no JSON, although it says so
+        return None
+    return None if "encoding" in found else found["data"]
+
+
+# ── the client ───────────────────────────────────────────────────────────────────────────────────
+
+_CLIENTS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[bool, httpx.AsyncClient]] = WeakKeyDictionary()
+
+
+def _client(settings: StepSettings) -> httpx.AsyncClient:
+    clients = _CLIENTS.setdefault(asyncio.get_running_loop(), {})
+    client = clients.get(settings.http_private)
+    if client is None:
+        client = clients[settings.http_private] = _new_client(settings)
+    return client
+
+
+def _new_client(settings: StepSettings) -> httpx.AsyncClient:
+    no_cookies = CookieJar(policy=DefaultCookiePolicy(allowed_domains=[]))
+    if not settings.http_private:
+        # No proxy either: it would be the one to choose the address.
+        return httpx.AsyncClient(transport=PublicTransport(LIMITS), cookies=no_cookies, trust_env=False)
+    try:
+        return httpx.AsyncClient(limits=LIMITS, cookies=no_cookies)
+    except (ImportError, ValueError) as error:
+        raise refused(
+            f"The proxy that this worker's environment names cannot be used: {error}",
+            "Correct HTTP_PROXY, HTTPS_PROXY and ALL_PROXY of the worker, or unset them.",
+        ) from error
+
+
+async def close() -> None:
+    """End the connections of this event loop. A later step opens new ones."""
+    for client in _CLIENTS.pop(asyncio.get_running_loop(), {}).values():
+        await client.aclose()
