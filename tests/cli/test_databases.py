@@ -292,7 +292,7 @@ def test_a_worker_of_a_program_is_known_to_the_commands(store_url: str) -> None:
             await eventually(lambda: store.workers(1))
             record = (await holdfast_meanwhile(store_url, "status", "--json")).json
             assert [worker["worker_id"] for worker in record["workers"]] == ["the-worker"]
-            assert record["workers"][0]["handlers"] == ["mail/handle"]
+            assert "mail/handle" in record["workers"][0]["handlers"]
 
     run(main())
     assert holdfast(store_url, "status", "--json").json["workers"] == []

@@ -55,6 +55,18 @@ def test_a_failed_execution_is_told_in_plain_words_with_what_to_do(url: str) -> 
     assert "--force" in holdfast(url, "status", 3).err  # permanent
 
 
+def test_passwords_in_addresses_of_a_workload_are_not_shown(store_url: str) -> None:
+    async def story(s: Scenario) -> None:
+        await s.define(stage("parse"))
+        await s.submit({"source": "https://ann:hunter22@files.example/a", "to": "bob@example.org"})
+        await s.complete(await s.lease_one(), '{"url": "postgresql://ann:hunter22@db/x"}')
+
+    told(store_url, story)
+    said = holdfast(store_url, "status", 1)
+    assert "hunter22" not in said.out + said.err
+    assert '{"source": "https://ann:***@files.example/a", "to": "bob@example.org"}' in said.out
+
+
 def test_a_poisoned_stage_says_so(store_url: str) -> None:
     async def story(s: Scenario) -> None:
         await s.define(stage("parse", attempts=6))

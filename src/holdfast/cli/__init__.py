@@ -21,6 +21,7 @@ from holdfast import __version__
 from holdfast.cli.batch import batch
 from holdfast.cli.bench import bench
 from holdfast.cli.cancel import cancel
+from holdfast.cli.catalog import catalog
 from holdfast.cli.dead import dead
 from holdfast.cli.demo import demo
 from holdfast.cli.doctor import doctor
@@ -34,8 +35,10 @@ from holdfast.cli.pause import pause, resume
 from holdfast.cli.queue import queue
 from holdfast.cli.redrive import redrive
 from holdfast.cli.retry import retry
+from holdfast.cli.run import run
 from holdfast.cli.status import status
 from holdfast.cli.submit import submit
+from holdfast.cli.validate import validate
 from holdfast.cli.worker import worker
 from holdfast.core.errors import HoldfastError, StoreError, StoreUrlInvalid
 
@@ -44,6 +47,7 @@ EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
 FAMILIES = {
+    "Playbooks": ("run", "validate", "catalog"),
     "Work": ("submit", "batch", "retry", "cancel", "redrive"),
     "Steer": ("limits", "pause", "resume"),
     "Look": ("status", "executions", "events", "queue", "dead"),
@@ -98,6 +102,7 @@ def commands() -> None:
 
 
 for _command in (
+    *(run, validate, catalog),
     *(submit, batch, retry, cancel, redrive),
     *(limits, pause, resume),
     *(status, executions, events, queue, dead),

@@ -21,7 +21,7 @@ _LIBRARIES = re.compile(r"[/\\](site|dist)-packages[/\\]|[/\\]lib[/\\]python\d|^
 def places_in_trace(trace: str) -> list[str]:
     """The exception and where it was raised, from the end of a trace as it is stored: its class and message,
     the frame that raised it and, where that is a library's, the one of the program that called it. Empty
-    where the trace does not reach so far."""
+    where the trace does not reach so far, or never leaves Holdfast."""
     lines = trace.splitlines()
     frames = [(number, found) for number, line in enumerate(lines) if (found := _FRAME.fullmatch(line))]
     if not frames:
@@ -34,6 +34,8 @@ def places_in_trace(trace: str) -> list[str]:
         what = next((line for line in rest if line and not line[0].isspace()), "")
     raised = frames[-1][1]
     own = next((found for _, found in reversed(frames) if not _is_library(found["file"])), raised)
+    if own["file"].startswith(_HERE):  # a step of a built-in type: its message says it, our code does not
+        return []
     told = [what, *(f"{found['file']}:{found['line']} in {found['name']}" for found in (own, raised))]
     return [line for line in dict.fromkeys(told) if line]
 

@@ -80,9 +80,10 @@ async def _after(engine: Engine, execution_id: int, last: str | None) -> list[Ev
 
 
 def _print(event: Event) -> None:
-    from holdfast.cli.output import say, wall_time
+    from holdfast.cli.output import say, stage_name, wall_time
 
-    line = f"{wall_time(event.at, exact=True)}  {event.type.value:20}  {event.step or '':12}  {told(event)}"
+    stage = stage_name(event.step or "", event.data.get("element"), event.data.get("visit", 1))
+    line = f"{wall_time(event.at, exact=True)}  {event.type.value:20}  {stage:12}  {told(event)}"
     say(line.rstrip(), _STYLES.get(event.type.value, ""), hang=61)
 
 
@@ -107,7 +108,15 @@ def told(event: Event) -> str:
         return f"wave {data.get('wave')} begins {wall_time(data['available_at'])}"
     if event.type.value == "action_started":
         return f"attempt {data.get('attempt')} by {data.get('worker')}"
-    shown = {key: value for key, value in data.items() if value not in (None, "")}
+    if event.type.value == "lease_released" and data.get("reason") == "child":
+        return "waits for its child execution"
+    if event.type.value == "lease_released" and data.get("reason") == "sleep":
+        return f"sleeps for {data.get('seconds', 0):g} s"
+    shown = {
+        key: value
+        for key, value in data.items()
+        if value not in (None, "") and key not in ("element", "visit", "control")
+    }
     return " ".join(
         f"{key}={value if isinstance(value, str) else compact(value)}" for key, value in shown.items()
     )

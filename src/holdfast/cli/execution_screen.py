@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,17 +25,20 @@ from holdfast.cli.output import (
     say,
     shown,
     span,
+    stage_name,
     table,
     wall_time,
 )
 from holdfast.core.gates import BARRIER, BatchRow
 
 if TYPE_CHECKING:
-    from holdfast.core.model import ExecutionRow
+    from holdfast.core.model import ExecutionRow, JobRow
     from holdfast.engine import Engine, ExecutionView
 
 POLL_SECONDS = 0.5
 CELL_CHARS = 100
+ELEMENTS_SHOWN_MAX = 10
+_NOT_PLAIN = ("dead", "leased", "retry")
 PLACE_CHARS = 200
 
 
@@ -65,6 +70,7 @@ def as_record(view: ExecutionView) -> dict[str, Any]:
         "summary": view.summary,
         "stage": view.stage,
         "outputs": view.outputs,
+        "result": view.result,
         "jobs": msgspec.to_builtins(view.jobs),
         "skipped": view.skipped,
     }
@@ -109,7 +115,7 @@ def show_execution(view: ExecutionView, now: float, batch: BatchRow | None = Non
             [
                 ("what", f"{error.user_message}." if not error.final else None),
                 ("message", error.message),
-                ("error", f"{error.error_type} ({error.category.value}, by {error.rule})"),
+                ("error", f"{error.error_type} ({error.category.value}; {error.rule})"),
                 ("do", error.guidance),
                 ("stage", error.stage),
                 ("when", moment(error.timestamp, now)),
@@ -143,34 +149,57 @@ def show_execution(view: ExecutionView, now: float, batch: BatchRow | None = Non
 
 
 def _show_stages(view: ExecutionView, now: float) -> None:
-    jobs = view.jobs
     rounds = view.execution.round > 1
     rows, styles = [], []
-    for job in jobs:
-        when = ""
-        if job.finished_at is not None:
-            when = moment(job.finished_at, now)
-        elif job.status == "leased":
-            when = f"until {wall_time(job.lease_until or now)}"
-            if job.progress is not None:
-                when = f"{job.progress:.0%}, {when}"
-        elif job.held_by is not None:
-            when = f"held by {job.held_by}"
-        elif job.available_at > now:
-            when = moment(job.available_at, now)
-        else:
-            when = f"ready for {span(now - job.available_at)}"
+    for job, elements in _shown_jobs(view.jobs):
+        row: list[object] = [job.round] if rounds else []
+        if elements:
+            counts = Counter("waiting" if one.held_by else one.status.value for one in elements)
+            told = ", ".join(f"{count:,} {status}" for status, count in counts.items())
+            rows.append([*row, f"{job.step}[…]", told, "", "", ""])
+            styles.append("")
+            continue
         state = f"dead, {job.dead_reason.value}" if job.dead_reason else job.status.value
-        row = [job.step, state, f"{job.attempts}/{job.max_attempts}", when, job.worker_id or ""]
-        rows.append([job.round, *row] if rounds else row)
+        name = stage_name(job.step, job.element, job.visit)
+        attempts = f"{job.attempts}/{job.max_attempts}"
+        rows.append([*row, name, state, attempts, _when(job, now), job.worker_id or ""])
         superseded = job.round < view.execution.round and job.status == "dead"
         styles.append("dim" if superseded else STATUS_STYLES.get(job.status.value, ""))
     for step, reason in view.skipped.items():
-        row = [step, "skipped", "", reason, ""]
-        rows.append([view.execution.round, *row] if rounds else row)
+        rows.append([*([view.execution.round] if rounds else []), step, "skipped", "", reason, ""])
         styles.append("dim")
     head = ("stage", "status", "attempts", "when", "worker")
     table(("round", *head) if rounds else head, rows, styles=styles)
+
+
+def _shown_jobs(jobs: Sequence[JobRow]) -> Iterator[tuple[JobRow, list[JobRow]]]:
+    """The jobs that have a row of their own. Many elements of one step are counted in a row for all of them,
+    and of those only some that need attention follow."""
+    groups: dict[tuple[int, str, int], list[JobRow]] = {}
+    for job in jobs:
+        if job.element >= 0:
+            groups.setdefault((job.round, job.step, job.visit), []).append(job)
+    for job in jobs:
+        elements = groups.get((job.round, job.step, job.visit), []) if job.element >= 0 else []
+        if len(elements) <= ELEMENTS_SHOWN_MAX:
+            yield job, []
+        elif job is elements[0]:
+            yield job, elements
+            apart = [one for one in elements if one.status in _NOT_PLAIN and one.held_by is None]
+            yield from ((one, []) for one in apart[:ELEMENTS_SHOWN_MAX])
+
+
+def _when(job: JobRow, now: float) -> str:
+    if job.finished_at is not None:
+        return moment(job.finished_at, now)
+    if job.status == "leased":
+        until = f"until {wall_time(job.lease_until or now)}"
+        return until if job.progress is None else f"{job.progress:.0%}, {until}"
+    if job.held_by is not None:
+        return f"held by {job.held_by}"
+    if job.available_at > now:
+        return moment(job.available_at, now)
+    return f"ready for {span(now - job.available_at)}"
 
 
 def _batch_of(execution: ExecutionRow, batch: BatchRow | None) -> str | None:

@@ -50,7 +50,13 @@ def show_json(value: object) -> None:
     import msgspec
 
     utf8 = (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "") == "utf8"
-    click.echo(json.dumps(msgspec.to_builtins(value), indent=2, ensure_ascii=not utf8))
+    text = json.dumps(msgspec.to_builtins(value), indent=2, ensure_ascii=not utf8)
+    if not text.isascii():
+        # JSON lets through characters from beyond ASCII that terminals obey: those are written as escapes.
+        text = "".join(
+            char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text
+        )
+    click.echo(text)
 
 
 def say(text: str = "", style: str = "", *, hang: int | None = None) -> None:
@@ -148,8 +154,11 @@ def shown(text: str) -> str:
 
 
 def compact(value: Any) -> str:
-    """Data on one line, as JSON."""
-    return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
+    """Data on one line, as JSON, for people to see: passwords in URLs that a workload has, and the like, are
+    masked. `--json` gives programs the data as it is."""
+    from holdfast.core.masking import mask_secrets
+
+    return mask_secrets(json.dumps(value, ensure_ascii=False, separators=(", ", ": ")))
 
 
 def clipped(text: str, chars: int) -> str:
@@ -195,6 +204,12 @@ def sentence(text: str) -> str:
     """The text with a full stop, so that another sentence can follow it."""
     text = text.rstrip()
     return text if not text or text.endswith((".", "!", "?", "…")) else f"{text}."
+
+
+def stage_name(step: str, element: int | None = None, visit: int = 1) -> str:
+    """A step, an element of one that runs for each of many (`fetch[3]`), and in a loop which visit it is."""
+    name = step if element is None or element < 0 else f"{step}[{element}]"
+    return f"{name} ({visit})" if visit > 1 else name
 
 
 def counted(count: int, one: str, many: str | None = None) -> str:

@@ -72,7 +72,7 @@ def queue(
 
 
 def _show(items: list[JobRow], now: float) -> None:
-    from holdfast.cli.output import STATUS_STYLES, table
+    from holdfast.cli.output import STATUS_STYLES, stage_name, table
 
     table(
         ("job", "execution", "pipeline", "stage", "status", "attempts", "lane", "when", "worker"),
@@ -81,7 +81,7 @@ def _show(items: list[JobRow], now: float) -> None:
                 item.queue_id,
                 item.execution_id,
                 item.path,
-                item.step,
+                stage_name(item.step, item.element, item.visit),
                 f"dead, {item.dead_reason.value}" if item.dead_reason else item.status.value,
                 f"{item.attempts}/{item.max_attempts}",
                 item.lane.value,

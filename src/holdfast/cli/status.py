@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from holdfast.engine.overview import OpenBatch, Overview, PausedWork, Waiting
 
 ALONE_ADVICE = 'More processes (--processes), or isolation="process" for the step, let them run sooner.'
+_CODE_KINDS = {
+    "code/python": ("inline code", "--allow-code"),
+    "code/shell": ("shell commands", "--allow-shell"),
+}
 
 
 @click.command(
@@ -219,7 +223,7 @@ def told_waiting(item: Waiting, now: float) -> str:
 
     jobs = counted(item.jobs, "job waits", "jobs wait")
     return (
-        f"{jobs} for {item.handler} ({item.lane.value} lane), which no living worker offers;"
+        f"{jobs} for {told_handler(item.handler)} ({item.lane.value} lane), which no living worker offers;"
         f" the oldest for {span(now - item.since)}."
     )
 
@@ -233,6 +237,23 @@ def told_alone(jobs: int) -> str:
     )
 
 
+def told_handler(handler: str) -> str:
+    """What a worker must offer, in words: `http steps`, `inline code`, `my_handlers:store`, `mail/send`."""
+    kind, _, name = handler.partition("/")
+    if handler in _CODE_KINDS:
+        return _CODE_KINDS[handler][0]
+    if kind == "type":
+        return f"{name} steps" if name != "each" else "the items of a for_each"
+    return name if kind == "python" and ":" in name else handler
+
+
 def start_advice(item: Waiting) -> str:
+    kind, _, name = item.handler.partition("/")
+    if item.handler in _CODE_KINDS:
+        return f"Start a worker with leave for it:  holdfast worker {_CODE_KINDS[item.handler][1]}"
+    if kind == "type":
+        return "Start a worker:  holdfast worker"
+    if kind == "python" and ":" in name:
+        return f"Start a worker that has it:  holdfast worker --functions {name}"
     pipeline = item.handler.rpartition("/")[0] or item.handler
     return f"Start the program that defines {pipeline}:  holdfast worker --app your_module:hf"

@@ -120,9 +120,13 @@ async def told_unoffered(engine: Engine, path: str, lane: str) -> str:
     """A sentence where no living worker offers the first step of this path's last version in this lane."""
     from holdfast.engine.controls import living_workers, offers
     from holdfast.playbook.definition import Definition
+    from holdfast.playbook.graph import Graph
 
     [row] = await engine.store.latest_definitions(path, 1)
-    step = Definition.from_json(row.content).steps[0]
+    definition = Definition.from_json(row.content)
+    step = next((step for step in map(definition.step, Graph(definition).order) if not step.is_control), None)
+    if step is None:
+        return ""
     offered = offers(await living_workers(engine.store, await engine.store.now()))
     if (step.handler, step.lane or lane) in offered:
         return ""
@@ -145,7 +149,7 @@ def read_workload(source: str | None, settings: tuple[str, ...]) -> Any:
                 guidance="""Write it like '{"file": "a.pdf"}', or use --set file=a.pdf.""",
             ) from None
     for setting in settings:
-        workload = _with_field(workload, setting)
+        workload = with_field(workload, setting)
     return workload
 
 
@@ -164,7 +168,7 @@ def _text_of(source: str) -> tuple[bytes, str]:
         ) from None
 
 
-def _with_field(workload: Any, setting: str) -> Any:
+def with_field(workload: Any, setting: str) -> Any:
     import msgspec
 
     name, equals, text = setting.partition("=")

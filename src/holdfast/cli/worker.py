@@ -1,4 +1,4 @@
-"""`holdfast worker`: run the handlers of a program's pipelines, in one process or several."""
+"""`holdfast worker`: run the steps of playbooks and of a program's pipelines, in one process or several."""
 
 from __future__ import annotations
 
@@ -23,8 +23,18 @@ LOG_FORMAT = "%(asctime)s %(levelname)-7s %(process)d %(name)s: %(message)s"
 
 @click.command()
 @click.option(
-    "--app", required=True, metavar="MODULE:NAME", help="Where your Holdfast object is, e.g. shop.jobs:hf."
+    "--app",
+    metavar="MODULE:NAME",
+    help="Where your Holdfast object is, e.g. shop.jobs:hf. Without it: steps of playbooks only.",
 )
+@click.option(
+    "--functions",
+    metavar="MODULE[:NAME]",
+    multiple=True,
+    help="Let playbooks call the public functions of this module, or this one; may be repeated.",
+)
+@click.option("--allow-code", is_flag=True, help="Run inline Python of playbooks, on this machine.")
+@click.option("--allow-shell", is_flag=True, help="Run shell steps of playbooks, on this machine.")
 @click.option(
     "--db",
     "url",
@@ -75,7 +85,10 @@ LOG_FORMAT = "%(asctime)s %(levelname)-7s %(process)d %(name)s: %(message)s"
     help="What is told on stderr.",
 )
 def worker(
-    app: str,
+    app: str | None,
+    functions: tuple[str, ...],
+    allow_code: bool,
+    allow_shell: bool,
     url: str | None,
     processes: int,
     concurrency: int,
@@ -90,6 +103,10 @@ def worker(
     \b
     holdfast worker --app shop.jobs:hf
     holdfast worker --app shop.jobs:hf --db postgresql://db/shop --processes 4
+    holdfast worker --functions my_handlers --allow-code
+
+    Whoever may add a playbook decides what --allow-code and --allow-shell run here: give them only where that
+    is you, or somebody you would give a login.
 
     The first signal leases nothing more, lets running handlers finish within the grace period and gives back
     the rest. A second one ends the worker at once; what it held runs again when its leases have expired.
@@ -109,9 +126,7 @@ def worker(
         supervisor = Supervisor(command, processes, grace_seconds=grace_seconds, lifeline=lifeline)
         sys.exit(asyncio.run(supervisor.run()))
     try:
-        hf = load_app(app)
-        if url:
-            hf.use_database(url)
+        hf = _program(app, url, functions)
     except HoldfastError as error:
         if lifeline is None:
             raise
@@ -124,7 +139,26 @@ def worker(
         ageing=ageing_seconds,
         lanes=lanes or ("manual", "bulk"),
         lifeline=lifeline,
+        allow_code=allow_code,
+        allow_shell=allow_shell,
     )
+
+
+def _program(app: str | None, url: str | None, functions: tuple[str, ...]) -> Holdfast:
+    from holdfast import Holdfast
+    from holdfast.functions import functions_of
+
+    if app is None:
+        hf = Holdfast(url)
+    else:
+        hf = load_app(app)
+        if url:
+            hf.use_database(url)
+    if functions:
+        sys.path.insert(0, os.getcwd())
+        for spec in functions:
+            hf.add_functions(functions_of(spec))
+    return hf
 
 
 def _without_processes(arguments: list[str]) -> list[str]:

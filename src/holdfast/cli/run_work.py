@@ -1,0 +1,411 @@
+"""The work of `holdfast run`: a worker in this process for one playbook, its execution watched to the end.
+
+The worker offers only what the playbook needs. In a database that others use too it may, while it runs, work
+on other executions that need the same: that is why leave for inline code and shell, which a run has for its
+own file on the embedded store, must be given by name on PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.cli.options import EXIT_FAILED, login_name, opened
+from holdfast.cli.output import hint, show_json
+from holdfast.cli.run_end import as_record, resume_command, show_end, show_kept, told_cut_off
+from holdfast.cli.run_screen import screen_for
+from holdfast.cli.run_story import Line, Stand, Story
+from holdfast.core.errors import InvalidInput, UnknownPipeline
+from holdfast.core.model import Lane
+from holdfast.engine import Submission
+from holdfast.engine.flow import ENTRY_HANDLER
+from holdfast.engine.manual_retry import RetryRequest
+from holdfast.engine.sweeper import Sweeper
+from holdfast.steps.registry import CODE, EACH, FUNCTION_PREFIX, MODULES, SHELL
+from holdfast.tasks import end_tasks
+from holdfast.worker.connection import DirectConnection
+from holdfast.worker.loop import LEASE_SECONDS_DEFAULT, Worker
+from holdfast.worker.typed import Leave, typed_handlers
+
+if TYPE_CHECKING:
+    from holdfast.cli.run_screen import Screen
+    from holdfast.engine import Engine, ExecutionView
+    from holdfast.playbook.definition import Definition
+    from holdfast.worker.attempt import Handler
+
+EXIT_INTERRUPTED = 130
+CONCURRENCY = 16
+GRACE_SECONDS = 5.0
+REFRESH_SECONDS = 0.1
+PAUSE_SECONDS = 0.02
+HINDRANCE_SECONDS = 2.0
+SHOW_CURSOR = b"\x1b[?25h"
+EVENTS_PER_PAGE = 1_000
+
+
+class Needs(NamedTuple):
+    """What a worker must offer for a playbook and its children. `foreign` has the pipelines among them, whose
+    steps only a program has."""
+
+    handlers: frozenset[str]
+    foreign: frozenset[str]
+
+    @property
+    def functions(self) -> list[str]:
+        return sorted(
+            key.removeprefix(FUNCTION_PREFIX) for key in self.handlers if key.startswith(FUNCTION_PREFIX)
+        )
+
+
+class Run:
+    def __init__(
+        self, url: str, file: str | None, folder: str, *, as_json: bool, allow_code: bool, allow_shell: bool
+    ) -> None:
+        self._url = url
+        self._file = file
+        self._folder = folder
+        self._as_json = as_json
+        self._allow_code = allow_code
+        self._allow_shell = allow_shell
+        self._leaves_threads = False
+        self._now = self._began = 0.0
+
+    def to_its_end(self, work: Coroutine[Any, Any, int]) -> int:
+        """The exit code, once all is told."""
+        code = asyncio.run(work)
+        if self._leaves_threads:
+            # A function was cut off whose thread goes on: an ordinary exit would wait for it.
+            sys.stdout.flush()
+            os._exit(code)
+        return code
+
+    async def start(self, definition: Definition, source: str, workload: dict[str, Any]) -> int:
+        async with opened(self._url, create=True) as engine:
+            handlers = await self._handlers(engine, definition, _functions_of(definition))
+            await engine.catalog.add(definition, source)
+            # What is submitted here gets this version, whoever adds another.
+            await engine.register(definition)
+            # A person waits for it, so it goes before bulk work.
+            asked = Submission(path=definition.path, workload=workload, lane=Lane.MANUAL)
+            [submitted] = await engine.submit([asked])
+            return await self._work(engine, Story(submitted.id, definition), handlers)
+
+    async def resume(self, execution_id: int) -> int:
+        async with opened(self._url) as engine:
+            view = await engine.view(execution_id)
+            definition = await engine.catalog.definition(view.execution.path, view.execution.version)
+            story = Story(execution_id, definition)
+            if view.status == "completed":
+                await _follow(engine, story)
+                return await self._tell_end(engine, story)
+            if view.status == "cancelled":
+                raise InvalidInput(
+                    f"Execution {execution_id} was cancelled.",
+                    guidance="Run its playbook again from the start.",
+                )
+            handlers = await self._handlers(engine, definition, self._functions_of_file())
+            await _follow(engine, story)  # what was before is known, and not told again
+            if view.status == "failed":
+                await engine.retry(execution_id, RetryRequest(by=login_name()))
+            return await self._work(engine, story, handlers)
+
+    # what the worker needs
+
+    async def _handlers(
+        self, engine: Engine, definition: Definition, own: frozenset[str]
+    ) -> dict[str, Handler]:
+        """`own` are the functions that the file itself names."""
+        from holdfast.functions import imported_functions
+
+        needs = await needs_of(engine, definition)
+        if definition.path in needs.foreign:
+            raise InvalidInput(
+                f"{definition.path} is a pipeline of a program, which alone has its steps.",
+                guidance="Start that program's worker:  holdfast worker --app your_module:hf",
+            )
+        self._check_leave(definition, needs, own)
+        functions = imported_functions(needs.functions, self._folder)
+        leave = Leave(code=CODE in needs.handlers, shell=SHELL in needs.handlers)
+        offered = typed_handlers(leave, functions, payload_bytes_max=engine.payload_bytes_max)
+        if needs.foreign and not self._as_json:
+            named = ", ".join(sorted(needs.foreign))
+            hint(f"The steps of {named} are a program's: they run where its worker does.")
+        return {key: handler for key, handler in offered.items() if key in needs.handlers}
+
+    def _functions_of_file(self) -> frozenset[str]:
+        from holdfast.cli.playbook_files import STDIN, load
+
+        if self._file in (None, STDIN):
+            return frozenset()
+        try:
+            return _functions_of(load(str(self._file)).definition)
+        except InvalidInput:  # it was changed since; the execution has its own version
+            return frozenset()
+
+    def _check_leave(self, definition: Definition, needs: Needs, own: frozenset[str]) -> None:
+        if self._url.startswith("sqlite"):
+            return
+        if (stored := [name for name in needs.functions if name not in own]) and not self._allow_code:
+            # `os:system` is a function, too.
+            raise InvalidInput(
+                f"{definition.path} calls {', '.join(stored)}, as this database has it and no file of yours.",
+                guidance="Whoever may write to it chooses what runs on this machine. Allow that with"
+                " --allow-code, or run a file that names these functions.",
+            )
+        for key, what, flag, is_given in (
+            (CODE, "inline code", "--allow-code", self._allow_code),
+            (SHELL, "shell commands", "--allow-shell", self._allow_shell),
+        ):
+            if key in needs.handlers and not is_given:
+                raise InvalidInput(
+                    f"{definition.path} has {what}, and this database may hold the work of others too.",
+                    guidance=f"While it runs, {what} of other executions may run on this machine as well."
+                    f" Allow that with {flag}, or run it on a SQLite file of your own.",
+                )
+
+    # working and watching
+
+    async def _work(self, engine: Engine, story: Story, handlers: Mapping[str, Handler]) -> int:
+        screen = screen_for(silent=self._as_json)
+        with _told_by(screen), _interrupt(told_cut_off(story.execution_id, self._resume(story))) as stop:
+            try:
+                async with _working(engine, handlers) as working:
+                    await self._watch(engine, story, screen, stop, working.task)
+                    if stop.is_set() and any(step.stand is Stand.RUNNING for step in story.steps.values()):
+                        screen.say(f"Stopping: what runs may finish within {GRACE_SECONDS:.0f} s.")
+                self._leaves_threads = working.worker.leaves_threads
+                for line in await _follow(engine, story):
+                    screen.line(line, self._began)
+            finally:
+                screen.close(story, self._now)  # told without asking: the database may be what has failed
+        return await self._tell_end(engine, story)
+
+    async def _watch(
+        self, engine: Engine, story: Story, screen: Screen, stop: asyncio.Event, worker: asyncio.Task[None]
+    ) -> None:
+        # Of one that is resumed, what was before is history: its time is counted from here.
+        is_resumed = story.last_event is not None
+        still_since, hindrance = await engine.store.now(), ""
+        self._began = still_since
+        while True:
+            ticket = engine.store.work_ticket()
+            told = await _follow(engine, story)
+            now = self._now = await engine.store.now()
+            if not is_resumed and story.started_at is not None:
+                self._began = story.started_at
+            for line in told:
+                screen.line(line, self._began)
+            if told or _is_moving(story):
+                still_since, hindrance = now, ""
+            elif now - still_since >= HINDRANCE_SECONDS:
+                still_since, hindrance = now, (await engine.view(story.execution_id)).summary
+            screen.refresh(story, now, hindrance)
+            if story.is_ended or stop.is_set():
+                return
+            if worker.done():
+                worker.result()
+            await asyncio.sleep(PAUSE_SECONDS)
+            await engine.store.wait_for_work(ticket, REFRESH_SECONDS)
+
+    async def _tell_end(self, engine: Engine, story: Story) -> int:
+        view = await engine.view(story.execution_id)
+        if self._as_json:
+            show_json(as_record(view, story))
+        elif view.status == "running":
+            show_kept(view, self._url, self._resume(story))
+        else:
+            show_end(view, story, self._url, self._resume(story))
+        return _exit_code(view)
+
+    def _resume(self, story: Story) -> str:
+        return resume_command(story.execution_id, self._url, self._file, self._folder)
+
+
+def _functions_of(definition: Definition) -> frozenset[str]:
+    return frozenset(
+        step.handler.removeprefix(FUNCTION_PREFIX)
+        for step in definition.steps
+        if step.handler.startswith(FUNCTION_PREFIX)
+    )
+
+
+def _exit_code(view: ExecutionView) -> int:
+    if view.status == "running":
+        return EXIT_INTERRUPTED
+    return 0 if view.status == "completed" else EXIT_FAILED
+
+
+async def needs_of(engine: Engine, definition: Definition) -> Needs:
+    """Of a playbook and, as far as they are named and not computed, of those that it starts."""
+    handlers: set[str] = set()
+    foreign: set[str] = set()
+    seen: set[tuple[str, int | None]] = set()
+    open_ = [definition]
+    while open_:
+        current = open_.pop()
+        for step in current.steps:
+            if step.is_control:
+                handlers.add(ENTRY_HANDLER)  # it is a job where it is the entry and decides
+                continue
+            known = step.handler in MODULES or step.handler.startswith(FUNCTION_PREFIX)
+            (handlers if known else foreign).add(step.handler if known else current.path)
+            if step.for_each is not None:
+                handlers.add(EACH)
+            child = _child_of(step.type, step.config)
+            if child is not None and child not in seen:
+                seen.add(child)
+                open_.append(await _child(engine, current.path, step.name, child))
+    return Needs(frozenset(handlers), frozenset(foreign))
+
+
+async def _child(engine: Engine, path: str, step: str, child: tuple[str, int | None]) -> Definition:
+    try:
+        return await engine.catalog.definition(*child)
+    except UnknownPipeline as error:
+        raise InvalidInput(
+            f"Step {step} of {path} starts {child[0]}, which is not in the catalog.",
+            guidance="Add its file to the same database first:  holdfast catalog add FILE",
+        ) from error
+
+
+def _child_of(type_: str, config: Mapping[str, Any]) -> tuple[str, int | None] | None:
+    path, version = config.get("path"), config.get("version")
+    if type_ != "playbook" or not isinstance(path, str) or "{{" in path:
+        return None
+    return path, version if isinstance(version, int) else None
+
+
+async def _follow(engine: Engine, story: Story) -> list[Line]:
+    """Read on in the history, and in those of the executions that it has started; the lines of what happened
+    since, of a child's steps with the names of both."""
+    lines: list[Line] = []
+    while True:
+        page = await engine.events(story.execution_id, after=story.last_event, limit=EVENTS_PER_PAGE)
+        for event in page:
+            lines += story.tell(event)
+        if len(page) < EVENTS_PER_PAGE:
+            break
+    for step in story.steps.values():
+        if step.child is None and step.work.has_child and step.stand is Stand.ASIDE:
+            step.child = await _child_story(engine, story, step.name)
+        if step.child is not None and not step.child.is_ended:
+            told = await _follow(engine, step.child)
+            lines += [line._replace(step=f"{step.name}/{line.step}") for line in told]
+    return lines
+
+
+async def _child_story(engine: Engine, story: Story, step: str) -> Story | None:
+    """None where it has not been started yet, or has ended before it was seen."""
+    for job in (await engine.view(story.execution_id)).jobs:
+        if job.step != step or job.held_by != "child":
+            continue
+        for waiting in await engine.store.waiting_for_child(job_id=job.queue_id):
+            if waiting.child_id is not None:
+                child = (await engine.view(waiting.child_id)).execution
+                return Story(child.id, await engine.catalog.definition(child.path, child.version))
+    return None
+
+
+def _is_moving(story: Story) -> bool:
+    moving = (Stand.RUNNING, Stand.RETRY, Stand.ASIDE)
+    return any(step.stand in moving or step.until is not None for step in story.steps.values())
+
+
+@contextlib.asynccontextmanager
+async def _working(engine: Engine, handlers: Mapping[str, Handler]) -> AsyncIterator[_Working]:
+    """A worker and a sweeper beside us, for as long as the block lasts."""
+    worker = Worker(
+        DirectConnection(engine),
+        handlers,
+        worker_id=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}",
+        concurrency=CONCURRENCY,
+        grace_seconds=GRACE_SECONDS,
+        payload_bytes_max=engine.payload_bytes_max,
+    )
+    sweeper = Sweeper(engine, lease_seconds=LEASE_SECONDS_DEFAULT, retention_seconds=None)
+    working, sweeping = asyncio.create_task(worker.run()), asyncio.create_task(sweeper.run())
+    try:
+        yield _Working(worker, working)
+    finally:
+        worker.stop()
+        await asyncio.gather(end_tasks(sweeping), asyncio.wait([working]))
+    if not working.cancelled():
+        working.result()
+
+
+class _Working(NamedTuple):
+    worker: Worker
+    task: asyncio.Task[None]
+
+
+@contextlib.contextmanager
+def _interrupt(cut_off: str) -> Iterator[asyncio.Event]:
+    """The first Ctrl-C or SIGTERM asks to stop. A second one ends the process at once, with these words.
+    Plain handlers: a step that blocks the event loop must not keep it from that."""
+    stop = asyncio.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop  # signals are the main thread's
+        return
+    loop = asyncio.get_running_loop()
+    is_asked = False
+
+    def ask(_number: int, _frame: FrameType | None) -> None:
+        nonlocal is_asked
+        if is_asked:
+            _end_now(cut_off)
+        is_asked = True
+        loop.call_soon_threadsafe(stop.set)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end_now(words: str) -> None:
+    """Nothing is flushed or locked here: any lock may be held by what was interrupted."""
+    with contextlib.suppress(OSError):
+        if os.isatty(1):
+            os.write(1, SHOW_CURSOR)
+        os.write(2, f"\n{words}\n".encode())
+    os._exit(EXIT_INTERRUPTED)
+
+
+class _Teller(logging.Handler):
+    """What steps print is shown with the run; what the worker logs of errors, the run tells itself."""
+
+    def __init__(self, say: Callable[[str, str], None]) -> None:
+        super().__init__(logging.INFO)
+        self._say = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name == "holdfast.steps":
+            self._say(record.getMessage(), "dim")
+
+
+@contextlib.contextmanager
+def _told_by(screen: Screen) -> Iterator[None]:
+    teller, ours = _Teller(screen.say), logging.getLogger("holdfast")
+    steps = logging.getLogger("holdfast.steps")
+    before = steps.level, ours.propagate
+    ours.addHandler(teller)
+    ours.propagate = False
+    steps.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        ours.removeHandler(teller)
+        ours.propagate = before[1]
+        steps.setLevel(before[0])
