@@ -257,7 +257,8 @@ def test_the_item_that_cannot_be_accepted_is_named(sqlite_url: str) -> None:
 def test_keys_that_look_like_those_of_items_are_refused(sqlite_url: str) -> None:
     async def story() -> None:
         async with reports(sqlite_url) as hf:
-            with pytest.raises(InvalidInput, match="begins as those of a batch's items do"):
+            told = "begins as those of a batch's items or of child executions do"
+            with pytest.raises(InvalidInput, match=told):
                 await hf.submit("reports", 1, idempotency_key="batch 7: a")
             async with hf.batch("reports", key="june") as batch:
                 with pytest.raises(InvalidInput, match="what an item's place is called"):

@@ -39,6 +39,7 @@ class GateRules:
     def forgive(self, others: GateRules) -> None:
         """What was pruned in the sight of others is missing here too."""
         self._pruned = dict(others._pruned)
+        self._wave_delays = dict(others._wave_delays)
 
     def pruned(self, line: ExecutionLine) -> None:
         if line.batch_id is not None:

@@ -42,7 +42,8 @@ def test_a_worker_is_announced_again_and_again_and_retires_at_its_end(
             async with hf.working(worker_id="w1", concurrency=3, lanes=["bulk"], lease_seconds=0.9):
                 [first] = await eventually(lambda: workers(hf), ENDS_SOON)
                 assert (first.worker_id, first.concurrency, first.lanes) == ("w1", 3, ("bulk",))
-                assert (first.handlers, first.pid) == (("job/handle",), os.getpid())
+                types = ("type/each", "type/http", "type/playbook", "type/sleep", "type/sql")
+                assert (first.handlers, first.pid) == (("job/handle", *types), os.getpid())
                 assert first.seen_until - first.seen_at == pytest.approx(0.9, abs=1e-3)  # three times 0.3 s
 
                 async def seen_again() -> bool:

@@ -224,9 +224,19 @@ def _cached(text: str) -> Value:
     return compile_value(_mapping(text))
 
 
-@lru_cache(maxsize=256)
 def _items(text: str | None) -> Value:
-    items = None if text is None else decode_payload(text)
+    if text is None:
+        return compile_value(None)
+    return _cached_items(text) if len(text) <= _CACHED_CHARS_MAX else _compiled_items(text)
+
+
+@lru_cache(maxsize=256)
+def _cached_items(text: str) -> Value:
+    return _compiled_items(text)
+
+
+def _compiled_items(text: str) -> Value:
+    items = decode_payload(text)
     if isinstance(items, str) and "{{" not in items:
         items = f"{{{{ {items} }}}}"
     return compile_value(items)
