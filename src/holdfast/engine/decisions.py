@@ -29,7 +29,8 @@ from holdfast.store.interface import Output, Store
 DECISION_BUDGET = 4 * BUDGET
 
 Decided = tuple[Inputs | None, ...]
-Key = tuple[int, int, str, int]  # execution, round, step, visit
+# Execution, round, step, visit, and what it is decided by: another outcome of the same job decides otherwise.
+Key = tuple[int, int, str, int, bytes | None, tuple[Output, ...]]
 
 
 class Undecidable(Exception):
@@ -63,7 +64,8 @@ class Needed(NamedTuple):
 
     @property
     def key(self) -> Key:
-        return self.execution_id, self.round, self.step, self.visit
+        handed = None if self.inputs is None else msgspec.json.encode(self.inputs)
+        return self.execution_id, self.round, self.step, self.visit, handed, self.outputs
 
 
 class DecisionsMissing(Exception):

@@ -341,9 +341,9 @@ class Flow:
     def decide(
         self, execution: ExecutionState, round_: int, name: str, visit: int, handed: Inputs | None
     ) -> Decided:
-        always = self._decisions.ways(execution.definition_id, name).decided
-        if always is not None:
-            return always
+        ways = self._decisions.ways(execution.definition_id, name)
+        if ways.decided is not None:
+            return ways.decided
         needed = Needed(
             execution.id,
             execution.definition_id,
@@ -351,7 +351,11 @@ class Flow:
             name,
             visit,
             handed,
-            tuple(output for output in self._outputs if output.execution_id == execution.id),
+            tuple(
+                output
+                for output in self._outputs
+                if output.execution_id == execution.id and output.step in ways.reads
+            ),
         )
         if (made := self._made.get(needed.key)) is None:
             raise DecisionMissing(needed)

@@ -97,12 +97,14 @@ class HeldLeases:
             definition = self._definitions[row.definition_id]
             if definition.is_linear or definition.step(row.step).for_each is not None:
                 continue
-            if self._decisions.ways(row.definition_id, row.step).decided is not None:
+            ways = self._decisions.ways(row.definition_id, row.step)
+            if ways.decided is not None:
                 continue
             visit, inputs = visit_of(row.element), msgspec.json.decode(row.input) if row.input else {}
             output = Output(row.execution_id, row.step, row.round, item.result, row.element)
+            outputs = (output,) if row.step in ways.reads else ()
             needed.append(
-                Needed(row.execution_id, row.definition_id, row.round, row.step, visit, inputs, (output,))
+                Needed(row.execution_id, row.definition_id, row.round, row.step, visit, inputs, outputs)
             )
         return needed
 
