@@ -91,8 +91,9 @@ simulate: $(READY) ## run the simulator over many seeds
 soak: $(READY) ## kill workers and databases 1,000 times, and look for damage
 	$(BIN)/python tests/faults/run.py $(SOAK)
 
+# With extras: pip asks for the newest version of a package whose extra another one needs, unless the lock names both.
 lock: ## renew requirements.lock (needs uv)
-	uv pip compile --quiet --upgrade --universal --python-version 3.11 --extra dev --extra bench \
+	uv pip compile --quiet --upgrade --no-strip-extras --universal --python-version 3.11 --extra dev --extra bench \
 	  --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
 	  pyproject.toml -o requirements.lock
 
