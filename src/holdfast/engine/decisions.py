@@ -28,6 +28,8 @@ from holdfast.store.interface import Output, Store
 # For all edges of a step together, of which there may be a thousand: about half a second.
 DECISION_BUDGET = 4 * BUDGET
 
+_ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
+
 Decided = tuple[Inputs | None, ...]
 # Execution, round, step, visit, and what it is decided by: another outcome of the same job decides otherwise.
 Key = tuple[int, int, str, int, bytes | None, tuple[Output, ...]]
@@ -180,7 +182,7 @@ class Decisions:
 
 def outputs_by_step(rows: Iterable[Output], definition: Definition) -> dict[str, str]:
     """Of each step the output that counts, as JSON text, from rows in the order of rounds. Of a step that
-    runs for each of many it is the list of what its elements returned."""
+    runs for each of many it is the list of what its elements returned, once all of them have."""
     last: dict[str, Output] = {}
     elements: dict[str, dict[int, Output]] = {}
     for row in rows:
@@ -193,13 +195,15 @@ def outputs_by_step(rows: Iterable[Output], definition: Definition) -> dict[str,
             last[row.step] = row
     outputs: dict[str, str] = {}
     for name, root in last.items():
-        outputs[name] = root.output
-        if definition.step(name).for_each is not None:
-            # Those of the list that was made last: an earlier round or visit may have had another one.
-            own = (
-                row.output
-                for place, row in sorted(elements.get(name, {}).items())
-                if visit_of(place) == visit_of(root.element) and row.round >= root.round
-            )
+        if definition.step(name).for_each is None:
+            outputs[name] = root.output
+            continue
+        # Those of the list that was made last: an earlier round or visit may have had another one.
+        own = [
+            row.output
+            for place, row in sorted(elements.get(name, {}).items())
+            if visit_of(place) == visit_of(root.element) and row.round >= root.round
+        ]
+        if len(own) == len(_ITEMS.decode(root.output)):
             outputs[name] = f"[{','.join(own)}]"
     return outputs
