@@ -301,6 +301,10 @@ LARGE: dict[str, object] = {
     "m": {str(number): [number] for number in range(MIB // 12)},
     "i": 2**1000,
     "long": 10**4_000,
+    # Python's hashes of whole numbers are taken modulo this prime.
+    "alike": [number * (2**61 - 1) for number in range(1, 30_001)],
+    "digits": [str(number * (2**61 - 1)) for number in range(1, 16_001)],
+    "longs": [10**4_000 + number for number in range(100)] * 3_000,
 }
 
 
@@ -312,6 +316,14 @@ def chain(first: str, step: str, times: int) -> str:
 
 
 BOMBS = [
+    "alike|unique|length",
+    "digits|map('int')|unique|length",
+    "longs|unique",
+    "longs|max > 1",
+    "empty|reverse",
+    "[[[[[1]*100]*100]*100]*100]*100",
+    "[t] * 10000",
+    "[[2 ** 1000] * 9999] * 9999",
     "'a' * 10 ** 9",
     "10 ** 9 * 'a'",
     "[1] * 10 ** 8",

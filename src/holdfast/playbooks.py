@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from typing import TYPE_CHECKING
 
 from holdfast.core.errors import InvalidInput
 from holdfast.core.payload import a_type
 from holdfast.engine import Engine
 from holdfast.engine.catalog import AddedPlaybook, CatalogDiff, CatalogEntry, CatalogText
 from holdfast.functions import Functions
+
+if TYPE_CHECKING:
+    from holdfast.playbook.load import Playbook
 
 PAGE_SIZE = 1_000
 
@@ -20,10 +25,7 @@ class Playbooks(Functions):
     async def add_playbook(self, playbook: str | os.PathLike[str]) -> AddedPlaybook:
         """Register a playbook: YAML as a text, or the name of its file. New executions of its path get this
         version; those that run keep theirs. PlaybookInvalid has all that is wrong with it."""
-        from holdfast.playbook.load import load_playbook  # slow to load, and not every program has playbooks
-
-        source, name = _source_of(playbook)
-        loaded = load_playbook(source, name=name)
+        loaded = await asyncio.to_thread(_loaded, playbook)  # a large one takes a second or more
         return await (await self.engine()).catalog.add(loaded.definition, loaded.source)
 
     async def playbooks(self) -> list[CatalogEntry]:
@@ -50,6 +52,13 @@ class Playbooks(Functions):
     async def playbook_diff(self, path: str, old: int | None = None, new: int | None = None) -> CatalogDiff:
         """Between two versions; by default between the current one and the one that was before it."""
         return await (await self.engine()).catalog.diff(path, old, new)
+
+
+def _loaded(playbook: str | os.PathLike[str]) -> Playbook:
+    from holdfast.playbook.load import load_playbook  # slow to load, and not every program has playbooks
+
+    source, name = _source_of(playbook)
+    return load_playbook(source, name=name)
 
 
 def _source_of(playbook: str | os.PathLike[str]) -> tuple[bytes | str, str]:

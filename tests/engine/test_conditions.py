@@ -6,7 +6,7 @@ from engine_scenario import Scenario, failed, on_both_stores, stage
 from holdfast.core.failures import Classification, Failure, classify
 from holdfast.core.model import EventType
 from holdfast.core.retry import RetryPolicy
-from holdfast.engine.conditions import judge
+from holdfast.engine.conditions import Attempted, judge
 from holdfast.store import Store
 
 # Every variable of the contract, with what it holds after the second attempt of the job below.
@@ -138,3 +138,12 @@ def test_without_conditions_nothing_is_evaluated() -> None:
     verdict = judge(failure, known, RetryPolicy(), None, None)  # type: ignore[arg-type]
     assert (verdict.stop, verdict.retry, verdict.condition_error) == (None, None, None)
     assert verdict.retry_after == 7.0
+
+
+def test_what_a_condition_says_of_its_failure_can_be_stored() -> None:
+    failure = Failure(message="connection refused")
+    attempt = Attempted(execution_id=1, definition_id=1, step="a", attempts=1, max_attempts=2)
+    policy = RetryPolicy(retry_when="workload[workload.key]", stop_when="workload.key < 1")
+    verdict = judge(failure, classify(failure), policy, attempt, {"key": "\ud800\0"})
+    assert verdict.condition_error is not None
+    assert "\0" not in verdict.condition_error.encode().decode()

@@ -74,6 +74,8 @@ YAML = [
         "open quote", FLOW + "- step: 'a # here\n", "", "This is not YAML: while scanning a quoted scalar"
     ),
     Broken("open bracket", FLOW + "- step: a\n  next: [b # here\n", "", "This is not YAML"),
+    Broken("old line ends", "a: 1\r\nb: 2\rc: 3\r\nd: [}\re: 5\n", "", "This is not YAML", 4),
+    Broken("odd character behind old line ends", "a: 1\rb: \x01\r", "", "U+0001 is not allowed", 2),
     Broken("two colons", step("  desc: a: b # here"), "", "mapping values are not allowed"),
     Broken(
         "bare template", step("  type: http", "  url: {{ base_url }} # here"), "workflow[0].url", "in quotes"
@@ -103,7 +105,10 @@ HEADS = [
         "name is no path", FLOW.replace("broken", "'a b' # here\n "), "metadata.name", "cannot be its path"
     ),
     Broken(
-        "odd path", FLOW.replace("name: broken", "path: 'a b' # here\n "), "metadata.path", "letters, digits"
+        "odd path",
+        FLOW.replace("name: broken", "path: 'a b' # here\n "),
+        "metadata.path",
+        "letters (a-z, A-Z), digits",
     ),
     Broken(
         "workload is a list",
@@ -221,7 +226,12 @@ STEPS = [
         "step fetch, timeout",
         "It cannot be 'ten'. Allowed: seconds",
     ),
-    Broken("no time", http("  timeout: 0 # here"), "step fetch, timeout", "longer than 0 seconds"),
+    Broken(
+        "no time",
+        http("  timeout: 0 # here"),
+        "step fetch, timeout",
+        "It cannot be 0. Allowed: longer than 0: sec",
+    ),
     Broken("bad lane", http("  lane: fast # here"), "step fetch, lane", "Allowed: manual, bulk"),
     Broken(
         "bad priority", http("  priority: 10 # here"), "step fetch, priority", "a whole number from 0 to 9"
@@ -399,7 +409,19 @@ TYPES = [
         "postgres without url",
         step("  type: postgres", "  query: SELECT 1").replace("one", "one # here"),
         "step one",
-        "auth: NAME",
+        "Allowed: postgresql://user@host/name; or auth: NAME",
+    ),
+    Broken(
+        "postgres with the url of another",
+        step("  type: postgres", "  query: x", "  url: sqlite:///a.db # here"),
+        "step one, url",
+        "It is no URL of a postgres database. Allowed: postgresql://user@host/name.",
+    ),
+    Broken(
+        "auth of another dialect",
+        step("  type: postgres", "  query: x", "  auth: {type: postgres, credential: a} # here"),
+        "step one, auth",
+        "It cannot be a mapping. Allowed: the name of the secret that holds the URL",
     ),
     Broken(
         "other database",
@@ -642,7 +664,7 @@ TEMPLATES = [
         "odd item name",
         http("  for_each: {in: [1], as: a-b} # here"),
         "step fetch, for_each.as",
-        "letters, digits and '_'",
+        "letters (a-z, A-Z), digits and '_'",
     ),
     Broken(
         "reserved item name",

@@ -14,6 +14,7 @@ from holdfast.playbook.definition import Barrier, Definition, Edge, ForEach, Ste
 from holdfast.playbook.faults import FAULTS_SHOWN_MAX, PlaybookInvalid
 from holdfast.playbook.graph import Graph
 from holdfast.playbook.load import load_playbook
+from holdfast.playbook.template import Combined
 
 SPEC = """\
 apiVersion: holdfast/v1
@@ -201,7 +202,7 @@ def test_an_edge_to_end_needs_no_such_step() -> None:
         ),
         (
             ["next: [{when: workload.x, then: two}, {else: [three]}]"],
-            [("two", "workload.x", {}), ("three", "not (workload.x)", {})],
+            [("two", "workload.x", {}), ("three", Combined(none=("workload.x",)), {})],
         ),
         (
             [
@@ -211,7 +212,7 @@ def test_an_edge_to_end_needs_no_such_step() -> None:
                 "  then: [{step: two, when: workload.y, with: {b: 2}}, three]",
             ],
             [
-                ("two", "(workload.x) and (workload.y)", {"a": 1, "b": 2}),
+                ("two", Combined(all=("workload.x", "workload.y")), {"a": 1, "b": 2}),
                 ("three", "workload.x", {"a": 1, "b": 1}),
             ],
         ),
@@ -313,6 +314,23 @@ def test_barrier_and_wave_in_a_chain() -> None:
     )
     assert definition.step("download").barrier == Barrier(after="request", delay_seconds=900.0)
     assert definition.has_gates and definition.is_linear
+
+
+def test_control_steps_that_only_lead_on_are_in_nobodys_way_at_a_barrier() -> None:
+    definition = loaded(
+        "- {step: start, next: request}\n"
+        "- {step: request, type: sleep, seconds: 1, next: between}\n"
+        "- {step: between, next: download}\n"
+        "- {step: download, type: sleep, seconds: 1, barrier: {after: request}, next: end}\n"
+        "- step: end\n"
+    )
+    assert definition.is_linear and [step.name for step in definition.steps] == ["request", "download"]
+    waving = loaded(
+        "- {step: start, next: a}\n"
+        "- {step: a, type: sleep, seconds: 1, retry: {wave: true}, next: end}\n"
+        "- step: end\n"
+    )
+    assert [step.name for step in waving.steps] == ["a"]
 
 
 @pytest.mark.parametrize("word", ["with", "data", "payload", "input", "args"])

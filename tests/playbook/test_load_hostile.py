@@ -12,9 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.playbook import scope
-from holdfast.playbook.document import BYTES_MAX, DEPTH_MAX, VALUES_MAX
+from holdfast.playbook.document import BYTES_MAX, CHARS_MAX, DEPTH_MAX, VALUES_MAX, Path
 from holdfast.playbook.faults import FAULTS_KEPT_MAX, PlaybookInvalid
 from holdfast.playbook.load import load_playbook
+from holdfast.playbook.text import CACHED_CHARS_MAX, Text, compile_text
+from holdfast.playbook.text import _cached as compile_text_cached
 
 GOOD = """\
 apiVersion: holdfast/v1
@@ -170,6 +172,19 @@ def many(line: str, count: int) -> str:
         ("[" + "1," * 500_000 + "]", "too many values"),
         ("a: 1\n" * 200_000, "given twice"),
         ("a: &a [1, 1]\n" + "".join(f"k{n}: *a\n" for n in range(70_000)), "too many values"),
+        ("a: &a '" + "x" * 200_000 + "'\nb: [" + "*a, " * 3_000 + "]\n", "too many characters"),
+        ("a: &a {b: '" + "x" * 200_000 + "'}\nb: [" + "*a, " * 3_000 + "]\n", "too many characters"),
+        ("a: &a '" + "y" * 300_000 + "'\nb:\n" + "  ? *a\n  : 1\n" * 200, "is given twice"),
+        (
+            f"description: &a {'x' * 20_000}\n"
+            + many("- {step: s#, type: sleep, seconds: 1, limit: *a, next: s@}\n", 90)
+            + "- {step: s90, type: sleep, seconds: 1}\n",
+            "is not allowed",
+        ),
+        (
+            f"apiVersion: holdfast/v1\nname: '{'é' * 400_000}'\nworkflow: [{{step: a}}]\n",
+            "cannot be its path",
+        ),
         ("x: " + "9" * 1_000_000, "cannot be kept"),
         ("x: '" + "\\" * 1_000_000, "not YAML"),
         ("x" * (BYTES_MAX + 1), "At most 1,048,576"),
@@ -184,8 +199,8 @@ def many(line: str, count: int) -> str:
         ),
     ],
     ids=words(
-        "brackets braces dashes keys anchors values doubles aliases digits escapes size nexts types orphans"
-        " fields unknown_aliases readers_of_all"
+        "brackets braces dashes keys anchors values doubles aliases texts mappings long_keys limits name"
+        " digits escapes size nexts types orphans fields unknown_aliases readers_of_all"
     ),
 )
 def test_what_is_large_costs_little_to_refuse(text: str, says: str) -> None:
@@ -244,6 +259,11 @@ def test_bounds_of_depth_and_values_are_those_that_are_told() -> None:
     load_playbook(values)
     with pytest.raises(PlaybookInvalid, match="too many values"):
         load_playbook(values.replace("[1,", "[" + "1," * 30))
+    half = "x" * (CHARS_MAX // 4)
+    texts = f"{HEAD}- step: a\nworkload: {{a: &a {half}, b: *a, c: *a}}\n"
+    load_playbook(texts)
+    with pytest.raises(PlaybookInvalid, match=r"too many characters\. At most 2,097,152"):
+        load_playbook(texts.replace("c: *a", "c: *a, d: *a"))
 
 
 def test_code_that_would_break_a_parser_does_not_break_this_one() -> None:
@@ -269,3 +289,42 @@ def test_code_that_would_break_a_parser_does_not_break_this_one() -> None:
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_an_aliased_template_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[str] = []
+
+    def counting(source: str) -> Text:
+        compiled.append(source)
+        return compile_text(source)
+
+    monkeypatch.setattr(scope, "compile_text", counting)
+    long = "x{{ workload.a }}" + " " * CACHED_CHARS_MAX
+    aliases = ", ".join(f"t{number}: *t" for number in range(60))
+    load_playbook(f"{HEAD}- {{step: a, type: sleep, seconds: 1, with: {{t: &t '{long}', {aliases}}}}}\n")
+    assert compiled == [long]
+
+
+def test_what_is_beyond_the_bound_for_all_templates_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scope, "EXPRESSION_CHARS_MAX", 1_000)
+    compile_text_cached.cache_clear()
+    texts = ", ".join(f"k{number}: '{{{{ {number} + 1 }}}}'" for number in range(900))
+    with pytest.raises(PlaybookInvalid, match="too many templates"):
+        load_playbook(f"{HEAD}- {{step: a, type: sleep, seconds: 1, with: {{{texts}}}}}")
+    assert compile_text_cached.cache_info().misses < 150
+
+
+def test_the_keys_of_a_workload_are_gathered_once_for_all_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    scopes: list[scope.Scope] = []
+    checked = scope.Templates.value
+
+    def noting(self: scope.Templates, value: object, path: Path, where: scope.Scope) -> set[str]:
+        scopes.append(where)
+        return checked(self, value, path, where)
+
+    monkeypatch.setattr(scope.Templates, "value", noting)
+    chain = many("- {step: s#, type: sleep, seconds: '{{ a }}', next: s@}\n", 100)
+    load_playbook(chain + "- {step: s100, type: sleep, seconds: 1}\nworkload: {a: 1, b: 2}\n")
+    assert len(scopes) > 100
+    assert len({id(where.workload) for where in scopes}) == 1
+    assert scopes[0].workload == {"a", "b"}

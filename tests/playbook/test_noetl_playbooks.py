@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.playbook.load import load_playbook
+from holdfast.playbook.template import Combined
 
 HELLO = """\
 apiVersion: noetl.io/v1
@@ -282,7 +283,7 @@ def test_then_and_else_are_edges_with_conditions() -> None:
     assert edges is not None
     assert [(edge.step, edge.when) for edge in edges] == [
         ("report", "evaluate.alert"),
-        ("end", "not (evaluate.alert)"),
+        ("end", Combined(none=("evaluate.alert",))),
     ]
     assert edges[0].with_ == {"median": "{{ evaluate.median }}"}
 

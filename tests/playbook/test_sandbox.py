@@ -23,7 +23,7 @@ from expression_corpus import BOMBS, ESCAPES, EXPRESSIONS, LARGE, PLAIN, TEXT_ES
 from holdfast.core.errors import HoldfastError
 from holdfast.playbook import sandbox
 from holdfast.playbook.evaluation import BUDGET
-from holdfast.playbook.expression import Budget
+from holdfast.playbook.expression import Budget, compile_expressions
 from holdfast.playbook.template import (
     EXPRESSION_CHARS_MAX,
     ConditionFailed,
@@ -33,8 +33,10 @@ from holdfast.playbook.template import (
     compile_text,
     compile_value,
 )
+from holdfast.playbook.text import Setting
 from holdfast.playbook.text import _cached as compile_text_cached
 from holdfast.playbook.text_parts import split_text
+from holdfast.playbook.unfolding import Given
 from holdfast.playbook.variables import edge_variables, step_variables
 
 MEMORY_BYTES_MAX: Final = 10_000_000
@@ -166,6 +168,40 @@ def test_one_budget_covers_all_texts_of_a_value() -> None:
     with pytest.raises(TemplateFailed, match="too much data") as caught:
         compile_value({"first": half, "second": half}).evaluate(LARGE)
     assert caught.value.place == "second"
+
+
+def cost(source: str, **variables: object) -> int:
+    """In units of the budget, of which a second has some 20 million."""
+    budget = Budget()
+    compile_condition(source).evaluate(variables, budget)
+    return BUDGET - budget.left
+
+
+@pytest.mark.parametrize(
+    ("slow", "quick", "nanoseconds"),
+    [
+        ("([1.1e300]*1000)|map('round', 30)", "([1.1]*1000)|map('round', 30)", 14_000),
+        ("(['x'*1000]*1000)|map('int')", "(['x']*1000)|map('int')", 4_000),
+        ("w|map(attribute='a.a.a.a.a.a.a.a.a.a')", "w|map(attribute='a')", 9_000),
+        ("([1.1]*1000)|tojson", "([1]*1000)|tojson", 1_000),
+        ("[2**1000]*1000 == [1]", "[1]*1000 == [1]", 100),
+    ],
+)
+def test_what_takes_longer_costs_more(slow: str, quick: str, nanoseconds: int) -> None:
+    deep: object = 1
+    for _ in range(10):
+        deep = {"a": deep}
+    more = cost(slow, w=[deep] * 1_000) - cost(quick, w=[deep] * 1_000)
+    assert more / 1_000 >= nanoseconds / 50
+
+
+def test_each_evaluation_costs_something_also_where_nothing_is_read_or_made() -> None:
+    assert cost("true") > 0
+
+
+def test_variables_are_not_copied_for_each_expression() -> None:
+    variables: dict[str, object] = {"a": 1}
+    assert compile_expressions([("a", 1)], of_condition=False).evaluation(variables).parent is variables
 
 
 @pytest.mark.parametrize(
@@ -307,7 +343,8 @@ def value_of(source: str, **changed: object) -> None:
             text = compile_text(whole)
             compiled = compile_value({"a": [whole]})
             budget = Budget()
-            evaluate = partial(text.evaluate_within, budget, variables, lambda name: SECRET)
+            setting = Setting(variables, lambda name: SECRET, budget, Given())
+            evaluate = partial(text.evaluate_in, setting)
             result, touched = touched_outside(evaluate)
             assert 0 <= budget.left <= BUDGET
             assert not touched

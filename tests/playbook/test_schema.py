@@ -10,6 +10,8 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from holdfast.playbook.faults import PlaybookInvalid
+from holdfast.playbook.load import load_playbook
 from holdfast.playbook.schema import playbook_schema
 
 FILE = Path(__file__).parents[2] / "docs" / "reference" / "playbook.schema.json"
@@ -86,3 +88,54 @@ def test_a_good_playbook_passes(validator: Draft202012Validator) -> None:
 )
 def test_an_editor_marks_the_place(validator: Draft202012Validator, old: str, new: str, place: str) -> None:
     assert place in faults(validator, yaml.safe_load(GOOD.replace(old, new, 1)))
+
+
+NULLED = """\
+apiVersion: holdfast/v1
+kind:
+metadata: {name: empty, path: , description: }
+workload:
+defaults: {retry: , timeout: , lane: , limit: }
+errors:
+workflow:
+- step: a
+  desc:
+  type: sleep
+  seconds: 1
+  duration:
+  with:
+  retry: {max_attempts: , delays: , retry_when: , jitter: , initial_delay: }
+  timeout:
+  lane:
+  priority:
+  barrier:
+  for_each:
+  on_error:
+  next: [{step: b, when: , with: }]
+- {step: b, type: http, url: "http://127.0.0.1", auth: , headers: , json: , method: , retry: , next: }
+"""
+
+
+def test_what_is_left_empty_passes_where_it_loads(validator: Draft202012Validator) -> None:
+    load_playbook(NULLED)
+    assert faults(validator, yaml.safe_load(NULLED)) == set()
+    head = "apiVersion: holdfast/v1\nname: a\nmetadata:\ndefaults:\nworkflow: [{step: a}]\n"
+    load_playbook(head)
+    assert faults(validator, yaml.safe_load(head)) == set()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("retry: {delays: [1, 2s]}", "retry: {delays: []}"),
+        ("retry: {delays: [1, 2s]}", "retry: {retry_when: ''}"),
+        ("timeout: 5m", "timeout: 0"),
+        ("errors: [{status: 409, error_type: busy}]", "errors: [null]"),
+        ("- step: end", "- step:"),
+    ],
+)
+def test_what_the_loader_refuses_an_editor_marks(validator: Draft202012Validator, old: str, new: str) -> None:
+    changed = GOOD.replace(old, new, 1)
+    with pytest.raises(PlaybookInvalid):
+        load_playbook(changed)
+    assert faults(validator, yaml.safe_load(changed))

@@ -14,7 +14,9 @@ from holdfast.playbook.template import (
     Condition,
     ConditionFailed,
     ConditionInvalid,
+    TemplateFailed,
     compile_condition,
+    compile_text,
 )
 
 
@@ -132,6 +134,7 @@ TRUE = [
     "['b', 'B', 'a']|sort|first == 'B'",
     "data.rows|sort(true, 'id')|map(attribute='id') == [2, 1] and []|sort == []",
     "[2, 1, 2, 'a', none, 'a']|unique == [2, 1, 'a', none]",
+    "[2**70, 2.0**70, 0-2**70, 2**70, 2**70+1, 1, 1.0, true]|unique == [2**70, 0-2**70, 2**70+1, 1]",
     "[1, 2]|reverse == [2, 1] and 'ab'|reverse == 'ba'",
     "data.rows|map(attribute='id')|sum == 3 and [[1, {'a': 5}]]|map(attribute='1.a')|first == 5",
     "[{'a': 1}, {}]|map(attribute='a', default=0) == [1, 0] and [[7]]|map(attribute=0)|first == 7",
@@ -283,7 +286,6 @@ FAILS = [
     ("5|reverse", "text or a list is needed"),
     ("5|split", "only text can be split"),
     ("'a'|split('')", "empty separator"),
-    ("'\\ud800'|urlencode", "half of a character"),
     ("[1, 'a']|sort", "neither all numbers nor all text"),
     ("[[1], [2]]|sort", "neither all numbers nor all text"),
     ("data.rows|sort(attribute='x')", "a mapping has no `x`"),
@@ -347,6 +349,9 @@ INVALID = [
     ("x|default(*y)", "`*` and `**` arguments", "written out"),
     ("x|default(**y)", "`*` and `**` arguments", "written out"),
     ("secret('TOKEN')", "a condition cannot use a secret", "resolved on the worker"),
+    ("workload.a['\\ud800']", "line 1: a text holds half of a character", "the character itself"),
+    ("'\\ud83d\\ude00' in error", "a text holds half of a character", "'\\U0001f600'"),
+    ("steps['\\ud800']", "a text holds half of a character", "the character itself"),
     ("_x", "`_x` begins with an underscore", "do not"),
     ("x._y", "`_y` begins with an underscore", "do not"),
     ("x['_y']", "`_y` begins with an underscore", "do not"),
@@ -526,3 +531,15 @@ def test_data_written_as_text_reads_as_json(value: object) -> None:
 )
 def test_a_condition_knows_the_names_that_it_reads(source: str, names: set[str]) -> None:
     assert compile_condition(source).names == names
+
+
+@pytest.mark.parametrize("key", ["\ud800", "a\0b", "\udfff\ud800"])
+def test_the_reason_can_be_stored_whatever_it_quotes(key: str) -> None:
+    with pytest.raises(ConditionFailed, match="a mapping has no `") as caught:
+        compile_condition("data[key]").evaluate({"data": {}, "key": key})
+    assert "\0" not in str(caught.value).encode().decode()
+    with pytest.raises(TemplateFailed, match="a mapping has no `") as failed:
+        compile_text("{{ data[key] }}").evaluate({"data": {}, "key": key})
+    assert "\0" not in str(failed.value).encode().decode()
+    with pytest.raises(TemplateFailed, match="half of a character"):
+        compile_text("{{ '\U0001f600' ~ (key|urlencode) }}").evaluate({"key": "\ud800"})

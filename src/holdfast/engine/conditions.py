@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from holdfast.core.failures import Classification, Failure
+from holdfast.core.masking import clean_message
 from holdfast.core.retry import RetryPolicy
 from holdfast.core.transitions import Verdict
 from holdfast.playbook.template import ConditionFailed, compile_condition, error_value
@@ -77,4 +78,4 @@ def _evaluate(source: str | None, name: str, variables: dict[str, Any]) -> tuple
     try:
         return compile_condition(source).evaluate(variables), None
     except ConditionFailed as error:
-        return None, f"{name}: {error}"
+        return None, clean_message(f"{name}: {error}")  # kept in the history: it must fit into a store

@@ -9,7 +9,7 @@ as if it were written right, so that one slip of the pen is one fault.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from holdfast.core.errors import HoldfastError
@@ -25,11 +25,12 @@ from holdfast.playbook.definition import (
     Step,
 )
 from holdfast.playbook.document import Path
-from holdfast.playbook.edges import WrittenEdge, edges_of
+from holdfast.playbook.edges import WrittenCondition, WrittenEdge, next_of
 from holdfast.playbook.faults import listed, suggestion, value_shown
 from holdfast.playbook.graph import Graph
 from holdfast.playbook.language import (
     INPUT_FIELDS,
+    PATH_CHARS,
     ActionFields,
     Defaults,
     ForEachFields,
@@ -42,8 +43,11 @@ from holdfast.playbook.language import (
 from holdfast.playbook.scope import EDGE_SCOPE, POLICY_VARIABLES, STEP_SCOPE, Scope, Templates
 from holdfast.playbook.shape import Report, WrittenStep
 from holdfast.playbook.step_config import Config, Value, config_of, handler_of
+from holdfast.playbook.template import Combined
 from holdfast.playbook.variables import INDEX_NAME, ITEM_NAME, RESERVED_NAMES
 
+# Each `else` is kept with all conditions that it is the opposite of.
+COMBINED_CHARS_MAX: Final = 1_000_000
 START: Final = "start"
 END: Final = "end"
 _NOT_A_NAME: Final = frozenset(
@@ -51,7 +55,7 @@ _NOT_A_NAME: Final = frozenset(
 )
 _STRAIGHT: Final = (
     "In a batch only playbooks whose steps follow each other in one line can be held together: each `next`"
-    " names the step behind it, without conditions, `with`, on_error, for_each or control steps."
+    " names the step behind it, without conditions, `with`, on_error or for_each."
 )
 
 
@@ -63,6 +67,7 @@ class _Node:
     edges: list[WrittenEdge] = field(default_factory=list)
     ends: list[WrittenEdge] = field(default_factory=list)
     """To `end`, which needs no step of its own: nothing follows there."""
+    conditions: list[WrittenCondition] = field(default_factory=list)
     on_error: str | None = None
     handed: set[str] = field(default_factory=set)
     """Keys of the input that edges to it hand on."""
@@ -93,9 +98,11 @@ class _Compiler:
         self._defaults = (head.defaults if head else None) or Defaults()
         workload = report.document.value.get("workload")
         self._workload: dict[str, Any] = workload if isinstance(workload, dict) else {}
+        self._workload_keys = frozenset(self._workload)
         self._nodes: dict[str, _Node] = {}
         self._misnamed: set[str] = set()
         self._policies_checked: set[Path] = set()
+        self._combined_chars = 0
         self._is_whole = True
         """What leads where is known for certain."""
         for step in steps:
@@ -116,6 +123,9 @@ class _Compiler:
         is_straight = self._is_straight(entry)
         templates = Templates(self._report, graph)
         steps = [self._step(node, templates, is_straight) for node in self._nodes.values()]
+        if is_straight:  # its control steps decide nothing, and a batch counts jobs
+            entry = next(iter(self._nodes))
+            steps = [step for step in steps if step is not None and not step.is_control]
         if self._report.faults.found or self._head is None:
             return None
         try:
@@ -160,8 +170,8 @@ class _Compiler:
             self._report.add(("metadata",), "The playbook has no name.", "metadata: {name: …, path: …}.")
         elif path is None and not is_path(name or ""):
             place = ("metadata", "name") if metadata and metadata.name else ("name",)
-            message = f"The name {name!r} cannot be its path in the catalog."
-            allowed = "letters, digits, '_', '.', '-' and '/' for a path; give one beside such a name."
+            message = f"The name {value_shown(name)} cannot be its path in the catalog."
+            allowed = f"{PATH_CHARS} for a path; give one beside such a name."
             self._report.add(place, message, allowed)
         return path or name or ""
 
@@ -182,9 +192,12 @@ class _Compiler:
     # what leads where
 
     def _read_edges(self, node: _Node) -> None:
-        edges, is_whole = edges_of(self._report, node.written)
-        self._is_whole &= is_whole
-        for edge in edges:
+        written = next_of(self._report, node.written)
+        self._is_whole &= written.is_whole
+        node.conditions = written.conditions
+        for edge in written.edges:
+            if isinstance(edge.when, Combined) and not self._afford(edge.when, node):
+                break
             if edge.step == END and END not in self._nodes:
                 node.ends.append(edge)
                 continue
@@ -197,6 +210,19 @@ class _Compiler:
             node.on_error = self._target(on_error, (*node.path, "on_error"))
             if node.on_error is not None:
                 self._nodes[node.on_error].handed.add("error")
+
+    def _afford(self, when: Combined, node: _Node) -> bool:
+        before = self._combined_chars
+        if before <= COMBINED_CHARS_MAX:
+            self._combined_chars += when.chars
+        if self._combined_chars <= COMBINED_CHARS_MAX:
+            return True
+        self._is_whole = False
+        if before <= COMBINED_CHARS_MAX:
+            message = f"The conditions unfold to more than {COMBINED_CHARS_MAX:,} characters."
+            allowed = "An `else` counts as all conditions beside it: use fewer, or compute one in a step."
+            self._report.add((*node.path, "next"), message, allowed)
+        return False
 
     def _target(self, name: str, path: Path) -> str | None:
         if name in self._nodes:
@@ -257,8 +283,11 @@ class _Compiler:
         self._report.add(self._nodes[name].path, message, allowed)
 
     def _is_straight(self, entry: str) -> bool:
-        """Whether each step is followed by the one behind it in the file, and nothing else ever happens."""
+        """Whether each step is followed by the one behind it in the file, and nothing else ever happens. With
+        control steps among them that is of use to gates alone."""
         nodes = list(self._nodes.values())
+        if any(node.is_control for node in nodes) and not any(self._has_gate(node) for node in nodes):
+            return False
         if entry != nodes[0].name or not self._is_whole:
             return False
         for node, following in zip(nodes, [*nodes[1:], None], strict=True):
@@ -267,7 +296,6 @@ class _Compiler:
             if (
                 len(plain) != len(node.edges)
                 or [edge.step for edge in node.edges] != expected
-                or node.is_control
                 or any(
                     node.written.raw.get(name) is not None for name in ("on_error", "for_each", "max_visits")
                 )
@@ -275,12 +303,20 @@ class _Compiler:
                 return False
         return True
 
+    def _has_gate(self, node: _Node) -> bool:
+        retry = node.written.raw.get("retry")
+        if retry is None:
+            retry = self._report.document.value.get("defaults")
+            retry = retry.get("retry") if isinstance(retry, dict) else None
+        has_wave = isinstance(retry, dict) and retry.get("wave") is True
+        return not node.is_control and (node.written.raw.get("barrier") is not None or has_wave)
+
     # each step
 
     def _step(self, node: _Node, templates: Templates, is_straight: bool) -> Step | None:
-        bare = frozenset(self._workload.keys() | node.handed)
-        edge_scope = STEP_SCOPE if node.is_control else EDGE_SCOPE
-        self._check_edges(node, templates, Scope(node.name, edge_scope, bare, own=not node.is_control))
+        base = Scope(node.name, STEP_SCOPE, workload=self._workload_keys, inputs=frozenset(node.handed))
+        edge_variables = STEP_SCOPE if node.is_control else EDGE_SCOPE
+        self._check_edges(node, templates, replace(base, variables=edge_variables, own=not node.is_control))
         model = node.written.model
         if model is None:
             return None
@@ -301,15 +337,14 @@ class _Compiler:
         needs: set[str] = set()
         if for_each is not None:
             place = _for_each_place(node, model)
-            needs |= templates.value(for_each.items, place, Scope(node.name, STEP_SCOPE, bare))
+            needs |= templates.value(for_each.items, place, base)
         may_hide = node.written.kind != "playbook"
         inputs = self._inputs(node, model)
-        own = Scope(node.name, STEP_SCOPE, bare, element, secrets=may_hide)
+        own = replace(base, element=element, secrets=may_hide)
         for key, value in inputs.value.items():
             needs |= templates.value(value, (*inputs.path, key), own)
         config = config_of(self._report, node.written)
-        scope = Scope(node.name, STEP_SCOPE, bare | inputs.value.keys(), element, secrets=may_hide)
-        needs |= _config_needs(config, templates, scope)
+        needs |= _config_needs(config, templates, replace(own, inputs=own.inputs | inputs.value.keys()))
         retry = self._retry(node, model, templates)
         self._check_gates(node, model, retry, is_straight)
         return _built(
@@ -368,17 +403,18 @@ class _Compiler:
                     message = f"{what} cannot be used in a playbook that branches."
                     self._report.add((*node.path, place), message, _STRAIGHT)
         if model.barrier is not None:
-            before = self._names[: self._positions[node.name]]
+            names = self._names[: self._positions[node.name]]
+            before = [name for name in names if not self._nodes[name].is_control]
             if model.barrier.after not in before:
                 near = self._report.faults.did_you_mean(model.barrier.after, before)
-                message = f"{model.barrier.after!r} is no step before this one.{near}"
+                message = f"{value_shown(model.barrier.after)} is no step before this one.{near}"
                 allowed = f"{listed(before)}." if before else "The first step cannot have a barrier."
                 self._report.add((*node.path, "barrier", "after"), message, allowed)
 
     def _check_edges(self, node: _Node, templates: Templates, scope: Scope) -> None:
+        for condition in node.conditions:
+            templates.condition(condition.source, condition.path, scope)
         for edge in (*node.edges, *node.ends):
-            if edge.when is not None:
-                templates.condition(edge.when, edge.when_path, scope)
             for key, value in edge.with_.items():
                 templates.value(value, (*edge.with_path, key), scope)
 

@@ -22,7 +22,7 @@ from holdfast.core.errors import DefinitionInvalid, UnknownStep
 from holdfast.core.limits import check_limit_name
 from holdfast.core.model import ClaimGroup, Lane
 from holdfast.core.retry import RetryPolicy, parse_duration
-from holdfast.playbook.template import ConditionInvalid, compile_condition
+from holdfast.playbook.template import Combined, ConditionInvalid, compile_condition
 
 STEP_TIMEOUT_SECONDS_DEFAULT = 3600.0
 CONTROL = "control"
@@ -73,11 +73,11 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """What leads from a step to another once it has completed: always, or `when` the condition holds. `with_`
-    is handed on to it; it may have templates."""
+    """What leads from a step to another once it has completed: always, or `when` the condition holds, or
+    several of them. `with_` is handed on to it; it may have templates."""
 
     step: str
-    when: str | None = None
+    when: str | Combined | None = None
     with_: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -134,8 +134,8 @@ class Step:
         if not isinstance(self.name, str) or not _STEP_NAME.fullmatch(self.name):
             raise DefinitionInvalid(
                 f"Step name {self.name!r} is not allowed.",
-                guidance="Begin with a letter or underscore, then letters, digits, '_', '.' or '-';"
-                " 100 characters at most.",
+                guidance="Begin with a letter or underscore, then letters (a-z, A-Z), digits, '_', '.' or"
+                " '-'; 100 characters at most.",
             )
         timeout_seconds = parse_duration(self.timeout_seconds, field=f"timeout of step {self.name}")
         # Kept as one kind of number, so that 10, 10.0 and "10s" are one version of a definition.
@@ -145,7 +145,7 @@ class Step:
         if not isinstance(self.operation, str) or not _OPERATION.fullmatch(self.operation):
             raise DefinitionInvalid(
                 f"Operation {self.operation!r} of step {self.name} is not allowed.",
-                guidance="Use letters, digits, '_' and '-'; 50 characters at most.",
+                guidance="Use letters (a-z, A-Z), digits, '_' and '-'; 50 characters at most.",
             )
         if self.priority is not None and (type(self.priority) is not int or self.priority not in range(10)):
             raise DefinitionInvalid(
@@ -219,7 +219,7 @@ class Definition:
         if not isinstance(self.path, str) or not _PATH.fullmatch(self.path):
             raise DefinitionInvalid(
                 f"Pipeline name {self.path!r} is not allowed.",
-                guidance="Use letters, digits, '_', '.', '-' and '/'; 200 characters at most.",
+                guidance="Use letters (a-z, A-Z), digits, '_', '.', '-' and '/'; 200 characters at most.",
             )
         if not self.steps:
             raise DefinitionInvalid(f"Pipeline {self.path} has no steps.", guidance="Give it at least one.")
@@ -364,7 +364,13 @@ def _step_from_dict(document: dict[str, Any]) -> Step:
             "needs": tuple(document.get("needs", ())),
             "next": None
             if (edges := document.get("next")) is None
-            else tuple(Edge(**edge) for edge in edges),
+            else tuple(Edge(**{**edge, "when": _when_from_json(edge.get("when"))}) for edge in edges),
             "for_each": None if (each := document.get("for_each")) is None else ForEach(**each),
         }
     )
+
+
+def _when_from_json(when: str | dict[str, list[str]] | None) -> str | Combined | None:
+    if isinstance(when, dict):
+        return Combined(none=tuple(when["none"]), all=tuple(when["all"]))
+    return when

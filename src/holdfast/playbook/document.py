@@ -17,10 +17,11 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from holdfast.playbook.faults import FAULTS_KEPT_MAX, NAMES_SHOWN_MAX, Fault, Unreadable
+from holdfast.playbook.faults import FAULTS_KEPT_MAX, NAMES_SHOWN_MAX, Fault, Unreadable, cut, value_shown
 
 BYTES_MAX: Final = 1024 * 1024
 VALUES_MAX: Final = 200_000
+CHARS_MAX: Final = 2 * BYTES_MAX
 DEPTH_MAX: Final = 50
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
 
@@ -38,6 +39,7 @@ _NOT_ALLOWED = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U000100
 _STRING_TAGS = ("tag:yaml.org,2002:str", "!")
 _COLLECTION_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 _NUMBER_DIGITS_MAX = 400
+_LINE_END = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # as libyaml counts them
 _NESTED_KEY = "<key>"  # where a value stands that has no place of its own
 _QUOTE_TEMPLATES = 'Put the template in quotes: "{{ … }}".'
 
@@ -118,13 +120,13 @@ def _unreadable(line: int, message: str, allowed: str) -> Unreadable:
 
 
 def _line_at(text: str, position: int) -> int:
-    return text.count("\n", 0, position) + 1
+    return sum(1 for _ in _LINE_END.finditer(text, 0, position)) + 1
 
 
 def _syntax_fault(error: yaml.MarkedYAMLError, text: str) -> Fault:
     mark = error.problem_mark or error.context_mark
     line = mark.line + 1 if mark else 1
-    lines = text.split("\n")
+    lines = _LINE_END.split(text)
     # A fault at the very end is told at the last line with something in it.
     while line > 1 and (line > len(lines) or not lines[line - 1].strip()):
         line -= 1
@@ -140,10 +142,11 @@ def _syntax_fault(error: yaml.MarkedYAMLError, text: str) -> Fault:
 
 
 class _Anchored(NamedTuple):
-    """A value that aliases stand for; `size` is how many values it unfolds to."""
+    """A value that aliases stand for, and what it unfolds to."""
 
     value: Any
-    size: int
+    values: int
+    chars: int
 
 
 class _Reading:
@@ -157,6 +160,7 @@ class _Reading:
         self._faults: list[Fault] = []
         self._anchors: dict[str, _Anchored | None] = {}
         self._values = 0
+        self._chars = 0
 
     def document(self) -> tuple[Any, dict[Path, int], dict[Path, int]]:
         self._loader.get_event()  # the stream's start
@@ -177,11 +181,13 @@ class _Reading:
         if len(self._faults) >= FAULTS_KEPT_MAX:
             raise Unreadable(self._faults)
 
-    def _pay(self, event: yaml.Event, path: Path, values: int) -> None:
+    def _pay(self, event: yaml.Event, path: Path, values: int, chars: int) -> None:
         self._values += values
-        if self._values > VALUES_MAX:
-            message = "The file unfolds to too many values."
-            self._stop(event, path, message, f"At most {VALUES_MAX:,}; aliases count as what they stand for.")
+        self._chars += chars
+        if self._values > VALUES_MAX or self._chars > CHARS_MAX:
+            most, what = (VALUES_MAX, "values") if self._values > VALUES_MAX else (CHARS_MAX, "characters")
+            message = f"The file unfolds to too many {what}."
+            self._stop(event, path, message, f"At most {most:,}; aliases count as what they stand for.")
 
     def _stop(self, event: yaml.Event, path: Path, message: str, allowed: str) -> None:
         """Reading on would cost what the bound is there to save."""
@@ -192,11 +198,11 @@ class _Reading:
         event: Any = self._loader.get_event()
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event, path)
-        self._pay(event, path, 1)
+        before, chars_before = self._values, self._chars
+        self._pay(event, path, 1, len(event.value) if isinstance(event, yaml.ScalarEvent) else 0)
         if len(path) > DEPTH_MAX:
             self._stop(event, (), "The file is nested too deeply.", f"At most {DEPTH_MAX} levels.")
         self._lines.setdefault(path, _line(event))
-        before = self._values
         anchor = event.anchor
         if anchor is not None:
             self._anchors[anchor] = None  # until it is complete
@@ -212,7 +218,7 @@ class _Reading:
                 self._sequence(path) if isinstance(event, yaml.SequenceStartEvent) else self._mapping(path)
             )
         if anchor is not None:
-            self._anchors[anchor] = _Anchored(value, self._values - before + 1)
+            self._anchors[anchor] = _Anchored(value, self._values - before, self._chars - chars_before)
         return value
 
     def _alias(self, event: yaml.AliasEvent, path: Path) -> Any:
@@ -220,10 +226,10 @@ class _Reading:
         if anchored is None:
             complete = (f"*{name}" for name, value in self._anchors.items() if value is not None)
             known = ", ".join(islice(complete, NAMES_SHOWN_MAX))
-            message = f"The alias *{event.anchor} stands for nothing that is complete before it."
+            message = f"The alias *{cut(str(event.anchor))} stands for nothing that is complete before it."
             self._fault(event, path, message, known[:200] or "There is no anchor before it.")
             return None
-        self._pay(event, path, anchored.size)
+        self._pay(event, path, anchored.values, anchored.chars)
         self._lines.setdefault(path, _line(event))
         return anchored.value
 
@@ -253,7 +259,7 @@ class _Reading:
                 allowed = "Write the fields out; what all steps share goes in `defaults`."
                 self._fault(event, path, "Mappings cannot be merged with <<.", allowed)
             elif key in first:
-                message = f"{key!r} is given twice, first in line {first[key]}."
+                message = f"{value_shown(key)} is given twice, first in line {first[key]}."
                 self._fault(event, place, message, "Keep one of them.")
             first.setdefault(key, _line(event))
             value = self._value(place)
@@ -333,5 +339,5 @@ def _integer(digits: str, base: int) -> int | _NoNumber:
 def shown(path: Path) -> str:
     text = ""
     for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+        text += f"[{part}]" if isinstance(part, int) else f".{cut(part)}" if text else cut(part)
     return text

@@ -5,18 +5,20 @@
     next: [{when: …, then: [a, b]}, {else: c}]           the same steps under one condition, and the rest
 
 They all become plain edges. Of a `next` whose shape is wrong, which is told elsewhere, as much is read as can
-be.
+be; and never more than a step may lead to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 from holdfast.playbook.document import Path
-from holdfast.playbook.language import INPUT_FIELDS
+from holdfast.playbook.language import EDGES_MAX, INPUT_FIELDS
 from holdfast.playbook.shape import Report, WrittenStep
+from holdfast.playbook.template import EXPRESSION_CHARS_MAX, Combined
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +27,7 @@ class WrittenEdge:
 
     step: str
     path: Path
-    when: str | None = None
-    when_path: Path = ()
+    when: str | Combined | None = None
     with_: Mapping[str, Any] = field(default_factory=dict)
     with_path: Path = ()
 
@@ -34,31 +35,43 @@ class WrittenEdge:
         return self if step == self.step else replace(self, step=step)
 
 
-def edges_of(report: Report, step: WrittenStep) -> tuple[list[WrittenEdge], bool]:
-    """And whether all of them could be read."""
+class WrittenCondition(NamedTuple):
+    source: str
+    path: Path
+
+
+class WrittenNext(NamedTuple):
+    """`conditions` is each of them once, where it was written. `is_whole`: all of it could be read."""
+
+    edges: list[WrittenEdge]
+    conditions: list[WrittenCondition]
+    is_whole: bool
+
+
+def next_of(report: Report, step: WrittenStep) -> WrittenNext:
+    written, path = step.raw.get("next"), (*step.path, "next")
     reading = _Reading(report)
-    written = step.raw.get("next")
-    edges = [] if written is None else list(reading.edges(written, (*step.path, "next")))
-    return edges, reading.is_whole
+    edges = [] if written is None else list(islice(reading.edges(written, path), EDGES_MAX + 1))
+    if len(edges) > EDGES_MAX:
+        reading.is_whole = False
+        if step.model is not None:  # else its shape is wrong, and a list that is too long is told as that
+            report.add(path, f"It leads to more than {EDGES_MAX:,} steps.", "Divide it into steps.")
+    return WrittenNext(edges[:EDGES_MAX], reading.conditions, reading.is_whole)
 
 
 class _Reading:
     def __init__(self, report: Report) -> None:
         self._report = report
+        self.conditions: list[WrittenCondition] = []
         self.is_whole = True
 
     def edges(self, written: Any, path: Path) -> Iterator[WrittenEdge]:
-        items = [(written, path)]
-        if isinstance(written, list):
-            items = [(item, (*path, index)) for index, item in enumerate(written)]
-        conditions = [
-            text
-            for item, _ in items
-            if isinstance(item, dict) and (text := _condition(item.get("when"))) is not None
-        ]
+        items = list(_items(written, path))
+        asked = [_condition(item.get("when")) for item, _ in items if isinstance(item, dict)]
+        others = dict.fromkeys(text for text in asked if text is not None)
         for item, place in items:
             if isinstance(item, dict) and "else" in item:
-                yield from self._else(item, place, conditions)
+                yield from self._else(item, place, others)
             else:
                 yield from self._item(item, place)
 
@@ -70,7 +83,7 @@ class _Reading:
             self.is_whole = False
             return
         handed, with_path = self._handed(item, path)
-        outer = WrittenEdge("", path, _condition(item.get("when")), (*path, "when"), handed, with_path)
+        outer = WrittenEdge("", path, self._when(item, path), handed, with_path)
         if isinstance(item.get("step"), str):
             yield replace(outer, step=item["step"], path=(*path, "step"))
         elif "then" in item:
@@ -78,25 +91,21 @@ class _Reading:
         else:
             self.is_whole = False
 
-    def _else(self, item: Mapping[str, Any], path: Path, conditions: list[str]) -> Iterator[WrittenEdge]:
-        if not conditions:
+    def _else(self, item: Mapping[str, Any], path: Path, others: Collection[str]) -> Iterator[WrittenEdge]:
+        if not others:
             self._report.add(
                 (*path, "else"), "There is no `when` beside this `else`.", "{when: …, then: steps}."
             )
             self.is_whole = False
             return
         handed, with_path = self._handed(item, path)
-        none_of_them = " and ".join(f"not ({text})" for text in conditions)
-        outer = WrittenEdge("", path, none_of_them, (*path, "else"), handed, with_path)
+        none_of_them = Combined(none=tuple(filter(_is_short, others)))
+        outer = WrittenEdge("", path, none_of_them, handed, with_path)
         yield from self._inner(item["else"], (*path, "else"), outer)
 
     def _inner(self, written: Any, path: Path, outer: WrittenEdge) -> Iterator[WrittenEdge]:
         """The steps under a condition; a condition of their own is added to it."""
-        for item, place in (
-            [(item, (*path, index)) for index, item in enumerate(written)]
-            if isinstance(written, list)
-            else [(written, path)]
-        ):
+        for item, place in _items(written, path):
             if isinstance(item, dict) and ("then" in item or "else" in item):
                 self._report.add(place, "A `then` or `else` cannot stand in another.", "{step, when, with}.")
                 self.is_whole = False
@@ -105,10 +114,17 @@ class _Reading:
                 yield replace(
                     edge,
                     when=_both(outer.when, edge.when),
-                    when_path=edge.when_path if edge.when is not None else outer.when_path,
                     with_={**outer.with_, **edge.with_},
                     with_path=edge.with_path or outer.with_path,
                 )
+
+    def _when(self, item: Mapping[str, Any], path: Path) -> str | None:
+        """None where it always holds, or is none that can be."""
+        written = item.get("when")
+        source = None if written is True else _condition(written)
+        if source is not None and isinstance(written, str):
+            self.conditions.append(WrittenCondition(source, (*path, "when")))
+        return source if source is not None and _is_short(source) else None
 
     def _handed(self, item: Mapping[str, Any], path: Path) -> tuple[Mapping[str, Any], Path]:
         given = [name for name in INPUT_FIELDS if item.get(name) is not None]
@@ -120,10 +136,17 @@ class _Reading:
         return item[given[0]], (*path, given[0])
 
 
+def _items(written: Any, path: Path) -> Iterator[tuple[Any, Path]]:
+    if isinstance(written, list):
+        # What is behind the last that is allowed is refused, and not read.
+        return ((item, (*path, index)) for index, item in enumerate(written[: EDGES_MAX + 1]))
+    return iter([(written, path)])
+
+
 def _condition(written: Any) -> str | None:
-    """As an expression without braces; None where it always holds."""
+    """As an expression without braces; None where there is none."""
     if isinstance(written, bool):
-        return None if written else "false"
+        return "true" if written else "false"
     if not isinstance(written, str):
         return None
     text = written.strip()
@@ -132,7 +155,15 @@ def _condition(written: Any) -> str | None:
     return written
 
 
-def _both(first: str | None, second: str | None) -> str | None:
-    if first is None or second is None:
-        return second if first is None else first
-    return f"({first}) and ({second})"
+def _is_short(source: str) -> bool:
+    """A longer one is refused, and carried no further: other edges would hold it again and again."""
+    return len(source) <= EXPRESSION_CHARS_MAX
+
+
+def _both(outer: str | Combined | None, own: str | Combined | None) -> str | Combined | None:
+    if outer is None or own is None:
+        return own if outer is None else outer
+    assert isinstance(own, str)  # one step alone has no `else` in it
+    if isinstance(outer, Combined):
+        return replace(outer, all=(*outer.all, own))
+    return Combined(all=(outer, own))

@@ -25,6 +25,10 @@ CALL_PRICE: Final = 2 * STEP_PRICE
 WIDE_CHAR_PRICE: Final = 3
 CHARS_READ_PER_UNIT: Final = 16
 CHARS_SEARCHED_PER_UNIT: Final = 4
+CHARS_PARSED_PER_UNIT: Final = 8
+BITS_READ_PER_UNIT: Final = 128
+# To find the shortest digits of one that is not a whole number.
+FLOAT_PRICE: Final = 28
 
 
 class Evaluation(Context):
@@ -73,6 +77,9 @@ class Evaluation(Context):
         kinds = set(map(type, items))
         if str in kinds:
             self.pay(sum(len(item) for item in items if isinstance(item, str)) // CHARS_READ_PER_UNIT)
+        if int in kinds:
+            bits = sum(item.bit_length() for item in items if type(item) is int)
+            self.pay(bits // BITS_READ_PER_UNIT)
         return [] if kinds <= ATOMS else [item for item in items if type(item) not in ATOMS]
 
     def pay_to_search(self, text: str) -> None:
@@ -112,8 +119,10 @@ class Evaluation(Context):
         if isinstance(value, int):
             # The time to write a number grows with the square of its length.
             self.pay((value.bit_length() // 256) ** 2)
-        elif isinstance(value, float) and not isfinite(value):
-            raise ValueError("a number that is infinite, or none at all, cannot be written")
+        elif isinstance(value, float):
+            self.pay(FLOAT_PRICE)
+            if not isfinite(value):
+                raise ValueError("a number that is infinite, or none at all, cannot be written")
         return str(value)
 
     def _key(self, key: object) -> str:

@@ -19,6 +19,8 @@ FAULTS_SHOWN_MAX: Final = 100
 FAULTS_KEPT_MAX: Final = 1_000
 NAMES_SHOWN_MAX: Final = 40
 VALUE_SHOWN_CHARS_MAX: Final = 80
+MESSAGE_CHARS_MAX: Final = 2_000
+_NAMES_FOLDED_MAX: Final = 10_000
 _NAMES_COMPARED_MAX: Final = 500
 _SENTENCE: Final = re.compile(r"[A-Z][a-z]* ")
 _SUGGESTIONS_MAX: Final = FAULTS_SHOWN_MAX
@@ -78,6 +80,9 @@ class Faults:
 
     def add(self, fault: Fault) -> None:
         if len(self.found) < FAULTS_KEPT_MAX:
+            if len(fault.message) > MESSAGE_CHARS_MAX:  # it quotes a value: what is wrong stands around it
+                half = MESSAGE_CHARS_MAX // 2
+                fault = fault._replace(message=f"{fault.message[:half]}…{fault.message[-half:]}")
             self.found.append(fault)
         else:
             self.more += 1
@@ -106,7 +111,7 @@ def suggestion(near: str | None) -> str:
 def _nearest(written: object, known: Collection[str]) -> str | None:
     if not isinstance(written, str) or len(written) > VALUE_SHOWN_CHARS_MAX:
         return None
-    folded = {name.lower(): name for name in reversed(list(known))}
+    folded = {name.lower(): name for name in reversed(list(islice(known, _NAMES_FOLDED_MAX)))}
     if written.lower() in folded:
         return folded[written.lower()]
     alike = [name for name in folded if abs(len(name) - len(written)) <= 3][:_NAMES_COMPARED_MAX]
@@ -114,10 +119,10 @@ def _nearest(written: object, known: Collection[str]) -> str | None:
     return folded[found[0]] if found else None
 
 
-def listed(names: Collection[str]) -> str:
-    """For people: all of a few, the first of many."""
-    rest = len(names) - NAMES_SHOWN_MAX
-    return ", ".join(islice(names, NAMES_SHOWN_MAX)) + (f" and {rest:,} more" if rest > 0 else "")
+def listed(names: Collection[str], *, more: int = 0) -> str:
+    """For people: all of a few, the first of many; and that there are `more` of them."""
+    rest = max(0, len(names) - NAMES_SHOWN_MAX) + more
+    return ", ".join(map(cut, islice(names, NAMES_SHOWN_MAX))) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 def value_shown(value: Any) -> str:
@@ -130,5 +135,9 @@ def value_shown(value: Any) -> str:
         return "a mapping" if value else "an empty mapping"
     if isinstance(value, list):
         return "a list" if value else "an empty list"
-    text = repr(value)
+    # Nothing is quoted whole to be cut then: it may be long, and quoted often.
+    return cut(repr(value[:VALUE_SHOWN_CHARS_MAX] if isinstance(value, str) else value))
+
+
+def cut(text: str) -> str:
     return text if len(text) <= VALUE_SHOWN_CHARS_MAX else f"{text[: VALUE_SHOWN_CHARS_MAX - 1]}…"

@@ -1,17 +1,25 @@
 """The filters of expressions that take one value; those that take a list are in `list_filters`."""
 
 from collections.abc import Callable, Mapping
+from math import inf, log10
 from typing import Final
 from urllib.parse import quote
 
 from jinja2 import Undefined, pass_context
 
-from holdfast.playbook.evaluation import CALL_PRICE, STEP_PRICE, WIDE_CHAR_PRICE, Evaluation
+from holdfast.playbook.evaluation import (
+    CALL_PRICE,
+    CHARS_PARSED_PER_UNIT,
+    STEP_PRICE,
+    WIDE_CHAR_PRICE,
+    Evaluation,
+)
 from holdfast.playbook.list_filters import LIST_FILTERS
 from holdfast.playbook.operations import Function, bounded, over_plain_data
 from holdfast.playbook.plain_data import NUMBER_BITS_MAX, is_bounded, kind_of, plain
 
 ROUND_DIGITS_MAX: Final = 30
+ROUND_DIGIT_PRICE: Final = 1
 URL_CHAR_PRICE: Final = 3
 
 
@@ -94,9 +102,10 @@ def _string(evaluation: Evaluation, value: object) -> str:
     return evaluation.text(value)
 
 
-def _parsed(value: object) -> float | None:
+def _parsed(evaluation: Evaluation, value: object) -> float | None:
     """The number that is meant, if any."""
     if isinstance(value, str):
+        evaluation.pay(len(value) // CHARS_PARSED_PER_UNIT)
         if len(value) > NUMBER_BITS_MAX:
             raise OverflowError("the text is too long for a number")
         for kind in (int, float):
@@ -109,13 +118,13 @@ def _parsed(value: object) -> float | None:
 
 @over_plain_data
 def _int(evaluation: Evaluation, value: object, default: object = 0) -> object:
-    number = _parsed(value)
+    number = _parsed(evaluation, value)
     return default if number is None or not is_bounded(number) else int(number)
 
 
 @over_plain_data
 def _float(evaluation: Evaluation, value: object, default: object = 0.0) -> object:
-    number = _parsed(value)
+    number = _parsed(evaluation, value)
     return default if number is None or not is_bounded(number) else float(number)
 
 
@@ -128,7 +137,11 @@ def _abs(evaluation: Evaluation, value: object) -> float:
 def _round(evaluation: Evaluation, value: object, precision: object = 0) -> float:
     if not isinstance(precision, int) or abs(precision) > ROUND_DIGITS_MAX:
         raise TypeError(f"rounding takes up to {ROUND_DIGITS_MAX} digits")
-    return round(bounded(value), precision)
+    number = bounded(value)
+    # All digits before the point are found on the way, of which a large one has hundreds.
+    if isinstance(number, float) and 1 < abs(number) < inf:
+        evaluation.pay(ROUND_DIGIT_PRICE * int(log10(abs(number))))
+    return round(number, precision)
 
 
 FILTERS: Final[Mapping[str, Function]] = {

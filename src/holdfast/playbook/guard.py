@@ -28,6 +28,7 @@ BRACKETS_MAX: Final = 20
 
 STEPS_NAME: Final = "steps"
 SECRET_FUNCTION: Final = "secret"
+_CHOOSING_FILTERS: Final = frozenset({"d", "default", "first", "last"})
 _SECRET_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}")
 
 
@@ -65,6 +66,25 @@ def nested_too_deeply(line: int | None) -> ConditionInvalid:
         allowed=f"{BRACKETS_MAX} brackets and {NESTING_MAX} operations inside each other;"
         " write `x in [1, 2]` instead of a long chain of `or`",
     )
+
+
+def hands_on(node: nodes.Node) -> bool:
+    """Whether its value is a part of what it reads, or a single literal: nothing is made on the way."""
+    match node:
+        case nodes.Name() | nodes.Const():
+            return True
+        case nodes.List() | nodes.Dict():
+            return not node.items
+        case nodes.Getattr() | nodes.Getitem():
+            return not isinstance(getattr(node, "arg", None), nodes.Slice) and hands_on(node.node)
+        case nodes.CondExpr():
+            return hands_on(node.expr1) and (node.expr2 is None or hands_on(node.expr2))
+        case nodes.And() | nodes.Or():
+            return hands_on(node.left) and hands_on(node.right)
+        case nodes.Filter() if node.name in _CHOOSING_FILTERS and node.node is not None:
+            others = [*node.args, *(keyword.value for keyword in node.kwargs)]
+            return hands_on(node.node) and all(map(hands_on, others))
+    return False
 
 
 class Guard(NodeTransformer):
@@ -212,7 +232,7 @@ class Guard(NodeTransformer):
             raise invalid(
                 f"`{name[:80]}` cannot be the name of a secret",
                 line=call.lineno,
-                allowed="letters, digits, '_', '-', dots and slashes; 200 characters at most",
+                allowed="letters (a-z, A-Z), digits, '_', '-', dots and slashes; 200 characters at most",
             )
         self._secrets.add(name)
         value = nodes.Const(name, lineno=call.lineno)

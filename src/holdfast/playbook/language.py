@@ -26,16 +26,24 @@ from pydantic_core import PydanticCustomError
 from holdfast.core.error_rules import ErrorRule
 from holdfast.core.errors import HoldfastError
 from holdfast.core.limits import check_limit_name
-from holdfast.core.retry import MAX_ATTEMPTS_MAX, RetryPolicy, checked_seconds, parse_duration
+from holdfast.core.retry import (
+    DELAYS_COUNT_MAX,
+    DURATION_FORMS,
+    MAX_ATTEMPTS_MAX,
+    RetryPolicy,
+    parse_duration,
+)
 from holdfast.playbook.definition import CONCURRENCY_MAX, MAX_VISITS_MAX, PRIORITY_DEFAULT
+from holdfast.playbook.faults import value_shown
 
 STEPS_MAX: Final = 10_000
 EDGES_MAX: Final = 1_000
 STEP_NAME: Final = "[A-Za-z_][A-Za-z0-9_.-]{0,99}"
 PATH: Final = "[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}"
-NAME_RULE: Final = "a letter or underscore, then letters, digits, '_', '.' or '-'; 100 characters at most"
-PATH_RULE: Final = "letters, digits, '_', '.', '-' and '/'; 200 characters at most"
-WORD_RULE: Final = "letters, digits and '_', beginning with a letter; 50 characters at most"
+NAME_RULE: Final = "a letter (a-z, A-Z) or '_', then letters, digits, '_', '.' or '-'; 100 characters at most"
+PATH_CHARS: Final = "letters (a-z, A-Z), digits, '_', '.', '-' and '/'"
+PATH_RULE: Final = f"{PATH_CHARS}, beginning with a letter, a digit or '_'; 200 characters at most"
+WORD_RULE: Final = "letters (a-z, A-Z), digits and '_', beginning with a letter; 50 characters at most"
 
 
 def is_step_name(text: str) -> bool:
@@ -79,21 +87,27 @@ def _checked(check: Callable[[Any], object]) -> AfterValidator:
     return AfterValidator(validate)
 
 
+def _longer_than_nothing(value: Any) -> Any:
+    if parse_duration(value) <= 0:
+        raise refused(f"It cannot be {value_shown(value)}.", f"longer than 0: {DURATION_FORMS}.")
+    return value
+
+
 StepName = Annotated[str, Field(pattern=f"^{STEP_NAME}$")]
 Word = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,49}$")]
 FunctionName = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_./:-]{0,199}$")]
 PlaybookPath = Annotated[str, Field(pattern=f"^{PATH}$")]
+
+
+def _duration_schema(**least: float) -> WithJsonSchema:
+    forms = [{"type": "number", **least}, {"type": "string"}]
+    return WithJsonSchema({"anyOf": forms, "examples": [10, "90s", "15m", "2h"]})
+
+
 Duration = Annotated[
-    Any,
-    _checked(lambda value: parse_duration(value, field="It")),
-    WithJsonSchema(
-        {
-            "anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}],
-            "examples": [10, "90s", "15m", "2h"],
-        }
-    ),
+    Any, _checked(lambda value: parse_duration(value, field="It")), _duration_schema(minimum=0)
 ]
-Timeout = Annotated[Duration, _checked(lambda value: checked_seconds(value, "It"))]
+Timeout = Annotated[Duration, AfterValidator(_longer_than_nothing), _duration_schema(exclusiveMinimum=0)]
 Lane = Literal["manual", "bulk"]
 Limit = Annotated[str, _checked(lambda value: check_limit_name(value, of="a step"))]
 Operation = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,50}$")]
@@ -164,10 +178,18 @@ class RetryFields(Model):
         description="Multiplies each delay by a draw from 0.5 to 1.5. Default true, with delays false.",
     )
     delays: list[Duration] | None = Field(
-        default=None, description="The delays themselves, instead of exponential ones; the last one repeats."
+        default=None,
+        description="The delays themselves, instead of exponential ones; the last one repeats.",
+        json_schema_extra={"minItems": 1, "maxItems": DELAYS_COUNT_MAX},
     )
-    retry_when: str | None = Field(default=None, description="Retry only where this expression is true.")
-    stop_when: str | None = Field(default=None, description="Give up where this expression is true.")
+    retry_when: str | None = Field(
+        default=None,
+        description="Retry only where this expression is true.",
+        json_schema_extra={"minLength": 1},
+    )
+    stop_when: str | None = Field(
+        default=None, description="Give up where this expression is true.", json_schema_extra={"minLength": 1}
+    )
     unknown_attempts: Annotated[Any, WithJsonSchema({"type": "integer", "minimum": 1})] = Field(
         default=None,
         description="How many runs may end in an error that no rule knows. Default max_attempts.",

@@ -5,15 +5,26 @@ pays for the step.
 """
 
 from collections.abc import Callable, Mapping
+from math import isfinite
+from types import NoneType
 from typing import Any, Final
 
 from jinja2 import Undefined
 
-from holdfast.playbook.evaluation import CALL_PRICE, ITEM_PRICE, STEP_PRICE, Evaluation
+from holdfast.playbook.evaluation import (
+    BITS_READ_PER_UNIT,
+    CALL_PRICE,
+    ITEM_PRICE,
+    STEP_PRICE,
+    Evaluation,
+)
 from holdfast.playbook.operations import Function, finite, over_plain_data, sequence
 from holdfast.playbook.plain_data import ATOMS, NUMBERS, TEXTS, Sequence, kind_of, plain
 
 ATTRIBUTE_PARTS_MAX: Final = 10
+POSITION_DIGITS_MAX: Final = 18
+HASHED_APART_MAX: Final = 2**60
+_NO_NUMBERS: Final = TEXTS | {bool, NoneType}
 
 
 def _end(index: int) -> Function:
@@ -115,7 +126,24 @@ def _unique(evaluation: Evaluation, value: object) -> list[object]:
     evaluation.pay_to_read(items)
     if not set(map(type, items)) <= ATOMS | TEXTS:
         raise TypeError("only text, numbers, true, false and none can be compared for `unique`")
-    return list(dict.fromkeys(items))
+    if set(map(type, items)) <= _NO_NUMBERS:
+        return list(dict.fromkeys(items))
+    first: dict[object, object] = {}
+    for item in items:
+        first.setdefault(_identity(evaluation, item), item)
+    return list(first.values())
+
+
+def _identity(evaluation: Evaluation, item: object) -> object:
+    """Equal for items that are. Numbers beyond the range of Python's hashes may be chosen so that all of them
+    share one: they are told apart by their digits."""
+    if not isinstance(item, int | float) or abs(item) < HASHED_APART_MAX:
+        return item
+    if isinstance(item, float) and not isfinite(item):
+        return item
+    digits = int(item)
+    evaluation.pay(digits.bit_length() // BITS_READ_PER_UNIT)
+    return (f"{digits:x}",)  # as no item is
 
 
 @over_plain_data
@@ -183,8 +211,9 @@ def _named(evaluation: Evaluation, what: str, name: object) -> Function:
 
 def _attribute(evaluation: Evaluation, item: object, attribute: object) -> object:
     """`a.b.0`: keys and positions, one inside the other."""
-    evaluation.pay(CALL_PRICE)
+    evaluation.pay(STEP_PRICE)
     if isinstance(attribute, int):
+        evaluation.pay(STEP_PRICE)
         return evaluation.environment.getitem(item, attribute)
     if not isinstance(attribute, str):
         raise TypeError(f"an attribute is the name of a key, and this is {kind_of(attribute)}")
@@ -193,7 +222,9 @@ def _attribute(evaluation: Evaluation, item: object, attribute: object) -> objec
     for part in attribute.split(".", ATTRIBUTE_PARTS_MAX):
         if isinstance(found, Undefined):
             return found
-        found = evaluation.environment.getitem(found, int(part) if part.isdecimal() else part)
+        evaluation.pay(STEP_PRICE)
+        is_position = part.isdecimal() and len(part) <= POSITION_DIGITS_MAX
+        found = evaluation.environment.getitem(found, int(part) if is_position else part)
     return found
 
 

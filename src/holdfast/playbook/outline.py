@@ -157,7 +157,7 @@ class _Tree:
 
 
 def _edge_label(edge: Edge) -> str:
-    told = [] if edge.when is None else [f"when {_short_text(edge.when)}"]
+    told = [] if edge.when is None else [f"when {_short_text(str(edge.when))}"]
     if edge.with_:
         told.append(f"with {', '.join(edge.with_)}")
     return ", ".join(told)

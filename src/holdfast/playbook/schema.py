@@ -43,7 +43,7 @@ def playbook_schema() -> dict[str, Any]:
         **{key: value for key, value in playbook.items() if key != "title"},
         "$defs": definitions,
     }
-    _tidy(schema)
+    _tidy(schema, definitions)
     return schema
 
 
@@ -83,9 +83,8 @@ def _name_types(definition: dict[str, Any], kind: str) -> None:
         definition["properties"][field] = {"enum": [*_words(kind), None], "description": described}
 
 
-def _tidy(part: Any) -> None:
-    """Without what helps nobody: a title that repeats a field's name, a default of nothing, and that a field
-    may be left empty, behind which an editor would hide what is wrong in it."""
+def _tidy(part: Any, definitions: dict[str, Any]) -> None:
+    """Without what helps nobody: a title that repeats a field's name, and a default of nothing."""
     if isinstance(part, dict):
         given = [one for one in part.get("anyOf", ()) if one != {"type": "null"}]
         if len(given) == 1:
@@ -95,14 +94,32 @@ def _tidy(part: Any) -> None:
             if name == "properties":
                 for described in inner.values():
                     described.pop("title", None)
-            _tidy(inner)
+            _tidy(inner, definitions)
         if "default" in part and part["default"] is None:
             del part["default"]
-        if "title" in part and part.get("type") == "object" and "$schema" not in part:
+            _accept_null(part, definitions)
+        if "title" in part and "object" in part.get("type", ()) and "$schema" not in part:
             del part["title"]
     elif isinstance(part, list):
         for inner in part:
-            _tidy(inner)
+            _tidy(inner, definitions)
+
+
+def _accept_null(part: dict[str, Any], definitions: dict[str, Any]) -> None:
+    """A field may be left empty. That stands beside its type and is no alternative to it: behind one an
+    editor would hide what is wrong in the field."""
+    if "$ref" in part:
+        part = definitions[part["$ref"].rpartition("/")[2]]
+    if "const" in part:
+        part["enum"] = [part.pop("const")]
+    if None not in part.get("enum", [None]):
+        part["enum"] = [*part["enum"], None]
+    kinds = part.get("type", "null")
+    if "null" not in kinds:
+        part["type"] = [*([kinds] if isinstance(kinds, str) else kinds), "null"]
+    for name in ("anyOf", "oneOf"):
+        if name in part and {"type": "null"} not in part[name]:
+            part[name] = [*part[name], {"type": "null"}]
 
 
 if __name__ == "__main__":

@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from heapq import nsmallest
+from typing import Any, Final, TypeVar, cast
 
 from holdfast.playbook.document import Path
-from holdfast.playbook.faults import listed
+from holdfast.playbook.faults import NAMES_SHOWN_MAX, listed
 from holdfast.playbook.graph import Graph
 from holdfast.playbook.shape import Report
+from holdfast.playbook.template import EXPRESSION_CHARS_MAX as CONDITION_CHARS_MAX
 from holdfast.playbook.template import (
     Condition,
     ConditionInvalid,
@@ -35,6 +37,7 @@ POLICY_VARIABLES: Final = frozenset(
     {"result", "attempt", "max_attempts", "error", "status_code", "success", "data", "response"}
     | {"execution_id", "step", "workload"}
 )
+Template = TypeVar("Template", Condition, Text)
 _PLACE_IN_TEXT: Final = re.compile(r"line (\d+): ")
 _EXPRESSION: Final = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 _NO_SECRETS: Final = (
@@ -80,8 +83,10 @@ class Scope:
 
     step: str
     variables: frozenset[str]
-    keys: frozenset[str] = frozenset()
-    """Of the input and the workload, as bare names."""
+    workload: frozenset[str] = frozenset()
+    """Its keys, as bare names: of all steps the same, and there may be many."""
+    inputs: frozenset[str] = frozenset()
+    """Keys of the input, as bare names."""
     element: frozenset[str] = frozenset()
     own: bool = False
     """Also the step itself: behind its end."""
@@ -90,7 +95,9 @@ class Scope:
 
     @property
     def described(self) -> str:
-        return listed([*sorted(self.element), *sorted(self.keys - self.variables), *sorted(self.variables)])
+        keys = (self.workload | self.inputs) - self.variables
+        first = nsmallest(NAMES_SHOWN_MAX, keys)
+        return listed([*sorted(self.element), *first, *sorted(self.variables)], more=len(keys) - len(first))
 
 
 STEP_SCOPE: Final = STEP_VARIABLES
@@ -107,6 +114,8 @@ class Templates:
         """Those that have an output."""
         self._unreached = set(graph.unreachable)
         self._precedence = Precedence(graph)
+        self._compiled: dict[tuple[object, str], Condition | Text | ConditionInvalid] = {}
+        """All so far: aliases may repeat a template, and no other cache is sure to keep it."""
         self._seen: set[str] = set()
         self._chars = 0
         self._all_steps_reads = 0
@@ -126,9 +135,9 @@ class Templates:
             elif isinstance(part, str) and "{" in part:
                 has_templates = True
                 needs |= self._checked(part, place, scope, compile_text)
-        if has_templates and len(self._report.faults.found) == before:
+        if has_templates and len(self._report.faults.found) == before and not self._is_spent:
             try:  # bounds that hold for all of it together
-                compile_value(value)
+                compile_value(value, compile_text=lambda source: self._once(compile_text, source))
             except ConditionInvalid as error:
                 self._report.add(path, *_sentences(error))
         return needs
@@ -136,13 +145,25 @@ class Templates:
     def condition(self, source: str, path: Path, scope: Scope) -> set[str]:
         return self._checked(source, path, scope, compile_condition)
 
+    def _once(self, compile_: Callable[[str], Template], source: str) -> Template:
+        key = compile_, source
+        if key not in self._compiled:
+            try:
+                self._compiled[key] = compile_(source)
+            except ConditionInvalid as error:
+                self._compiled[key] = error
+        found = self._compiled[key]
+        if isinstance(found, ConditionInvalid):
+            raise found.with_traceback(None)
+        return cast(Template, found)
+
     def _checked(
-        self, source: str, path: Path, scope: Scope, compiled: Callable[[str], Condition | Text]
+        self, source: str, path: Path, scope: Scope, compile_: Callable[[str], Template]
     ) -> set[str]:
-        if not self._afford(source, path, is_condition=compiled is compile_condition):
+        if not self._afford(source, path, is_condition=compile_ is compile_condition):
             return set()
         try:
-            found = compiled(source)
+            found = self._once(compile_, source)
         except ConditionInvalid as error:
             self._refuse(error, path)
             return set()
@@ -162,11 +183,13 @@ class Templates:
         """Bounds what a playbook costs to register; each different template counts once."""
         if source in self._seen:
             return True
-        if len(self._seen) > TEMPLATES_MAX or self._chars > EXPRESSION_CHARS_MAX:
+        if self._is_spent:
             return False  # told already
         self._seen.add(source)
-        self._chars += len(source) if is_condition else _expression_chars(source)
-        if len(self._seen) > TEMPLATES_MAX or self._chars > EXPRESSION_CHARS_MAX:
+        # A condition beyond its own limit is refused for that.
+        chars = min(len(source), CONDITION_CHARS_MAX) if is_condition else _expression_chars(source)
+        self._chars += chars
+        if self._is_spent:
             allowed = (
                 f"At most {TEMPLATES_MAX:,} different templates with {EXPRESSION_CHARS_MAX:,} characters of"
                 " expressions; divide it into playbooks."
@@ -174,6 +197,10 @@ class Templates:
             self._report.add(path, "The playbook has too many templates.", allowed)
             return False
         return True
+
+    @property
+    def _is_spent(self) -> bool:
+        return len(self._seen) > TEMPLATES_MAX or self._chars > EXPRESSION_CHARS_MAX
 
     def _afford_all_steps(self, path: Path) -> bool:
         before = self._all_steps_reads
@@ -202,7 +229,7 @@ class Templates:
         return (scope.own and step == scope.step) or self._precedence.is_before(step, scope.step)
 
     def _check_names(self, reads: Reads, path: Path, scope: Scope) -> None:
-        for name in sorted(reads.names - scope.variables - scope.element - scope.keys):
+        for name in sorted(reads.names - scope.variables - scope.element - scope.inputs - scope.workload):
             if not (name in self._steps and self._is_readable(name, scope)):
                 self._unknown(name, path, scope)
         for name in sorted(reads.steps):
@@ -226,7 +253,8 @@ class Templates:
             )
             self._report.add(path, message, allowed)
             return
-        known = earlier if is_step else [*earlier, *scope.element, *scope.keys, *scope.variables]
+        keys = [*scope.element, *scope.variables, *scope.inputs, *scope.workload]
+        known = earlier if is_step else [*earlier, *keys]
         near = self._report.faults.did_you_mean(name, known)
         allowed = "" if is_step else scope.described
         if earlier:

@@ -34,6 +34,7 @@ from holdfast.playbook.language import (
     Head,
     HeaderAuth,
     RetryFields,
+    SqlStep,
     StepFields,
 )
 
@@ -52,7 +53,7 @@ _ALLOWED: Final = {
     "path": PATH_RULE + ".",
     "as": WORD_RULE + ".",
     "call": "module:function such as my_handlers:store, or a name that a program registered.",
-    "operation": "letters, digits, '_' and '-'; 50 characters at most.",
+    "operation": "letters (a-z, A-Z), digits, '_' and '-'; 50 characters at most.",
     "commands": "a list of statements, or a text of several.",
     "items": 'a list, or an expression for one such as "{{ fetch.data }}".',
     "in": 'a list, or an expression for one such as "{{ fetch.data }}".',
@@ -64,6 +65,10 @@ _ALLOWED: Final = {
     "metadata": "a mapping such as {name: fetch, path: examples/fetch}.",
     "apiVersion": "holdfast/v1, noetl.io/v1.",
     "command": "a list of arguments such as [echo, hello]; or a text beside `shell: true`.",
+}
+# The same, where one type of step means something else by the field.
+_ALLOWED_IN_TYPE: Final[dict[tuple[type[BaseModel], str], str]] = {
+    (SqlStep, "auth"): 'the name of the secret that holds the URL, such as pg_local; or url: "{{ … }}".',
 }
 _KINDS: Final = {
     "string_type": "a text",
@@ -214,7 +219,7 @@ def _add(report: Report, item: ErrorDetails, base: Path, model: type[BaseModel])
     parts = [part for part in around if part not in _TAGS]
     path: Path = (*base, *parts, *([last] if last not in _TAGS or kind == "extra_forbidden" else []))
     name = next((part for part in reversed(path) if isinstance(part, str)), "")
-    allowed = _ALLOWED.get(name, "")
+    allowed = _ALLOWED_IN_TYPE.get((model, name)) or _ALLOWED.get(name, "")
     cannot = f"It cannot be {value_shown(value)}."
     match kind:
         case "refused":

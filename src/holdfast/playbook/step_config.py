@@ -39,9 +39,11 @@ _URL_SCHEMES: Final = {
     "postgres": ("postgresql://", "postgres://"),
 }
 _SECRET_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}", re.ASCII)
-_URL_FORMS: Final = (
-    "sqlite:///file.db, postgresql://user@host/name, duckdb:///file.db, or duckdb:// in memory."
-)
+_URL_FORMS: Final = {
+    "sqlite": "sqlite:///file.db",
+    "postgres": "postgresql://user@host/name",
+    "duckdb": "duckdb:///file.db, or duckdb:// in memory",
+}
 
 
 class Value(NamedTuple):
@@ -211,7 +213,7 @@ def _sql_url(fields: _Fields, model: SqlStep, dialect: str) -> Value | None:
         if dialect == "duckdb":
             return Value("duckdb://", fields.step.path)
         more = "; or auth: NAME of the secret that holds it." if dialect == "postgres" else "."
-        fields.fault("", f"A {dialect} step needs a `url`.", _URL_FORMS.removesuffix(".") + more)
+        fields.fault("", f"A {dialect} step needs a `url`.", _url_forms(dialect) + more)
         return None
     field, text = str(given.path[-1]), str(given.value)
     if field == "auth":
@@ -223,15 +225,19 @@ def _sql_url(fields: _Fields, model: SqlStep, dialect: str) -> Value | None:
         return Value(f'{{{{ secret("{text}") }}}}', given.path)
     if field == "database":
         if dialect not in ("duckdb", "sqlite"):
-            fields.fault("database", f"A {dialect} step has no `database`.", f"url: {_URL_FORMS}")
+            fields.fault("database", f"A {dialect} step has no `database`.", f"url: {_url_forms(dialect)}.")
         if text == ":memory:":
             return Value("duckdb://" if dialect == "duckdb" else "sqlite:///:memory:", given.path)
         return Value(f"{dialect}:///{text}", given.path)
     schemes = _URL_SCHEMES.get(dialect) or tuple(one for some in _URL_SCHEMES.values() for one in some)
     if not text.lstrip().startswith("{{") and not text.startswith(schemes):
         # Not its value: it may hold a password.
-        fields.fault("url", f"It is no URL of a {dialect} database.", _URL_FORMS)
+        fields.fault("url", f"It is no URL of a {dialect} database.", f"{_url_forms(dialect)}.")
     return given
+
+
+def _url_forms(dialect: str) -> str:
+    return _URL_FORMS.get(dialect) or ", ".join(_URL_FORMS.values())
 
 
 def _shell(fields: _Fields, model: ShellStep) -> Config:

@@ -14,7 +14,7 @@ Nothing here reads a clock, a file or the network; the value of a secret comes f
 worker hands in.
 """
 
-from holdfast.playbook.condition import Condition, ConditionFailed, compile_condition
+from holdfast.playbook.condition import Combined, Condition, ConditionFailed, compile_condition
 from holdfast.playbook.evaluation import BUDGET
 from holdfast.playbook.expression import EXPRESSION_CHARS_MAX, Budget, Secrets
 from holdfast.playbook.guard import ConditionInvalid, Reads
@@ -27,6 +27,7 @@ __all__ = [
     "EXPRESSION_CHARS_MAX",
     "TEXT_CHARS_MAX",
     "Budget",
+    "Combined",
     "Condition",
     "ConditionFailed",
     "ConditionInvalid",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from holdfast.core.errors import HoldfastError
 from holdfast.playbook.evaluation import Evaluation
@@ -23,6 +23,7 @@ from holdfast.playbook.expression import (
 from holdfast.playbook.guard import Reads, invalid
 from holdfast.playbook.plain_data import ErrorValue, plain
 from holdfast.playbook.text_parts import Part, has_marks, split_text
+from holdfast.playbook.unfolding import Given
 
 TEXT_CHARS_MAX: Final = 100_000
 TEXT_EXPRESSIONS_MAX: Final = 200
@@ -38,6 +39,15 @@ class TemplateFailed(HoldfastError):
 
     code = "template_failed"
     place: str = ""
+
+
+class Setting(NamedTuple):
+    """What texts that belong together are evaluated in; `given` is what they have given so far."""
+
+    variables: Mapping[str, object]
+    secrets: Secrets | None
+    budget: Budget
+    given: Given
 
 
 class Text:
@@ -75,24 +85,29 @@ class Text:
         `secrets` finds the value of a secret by its name; without it, a text that needs one fails. The value
         may share its lists and mappings with the variables: copy before you change.
         """
-        return self.evaluate_within(Budget(), variables, secrets)
+        return self.evaluate_in(Setting(variables, secrets, Budget(), Given()))
 
-    def evaluate_within(
-        self, budget: Budget, variables: Mapping[str, object], secrets: Secrets | None, place: str = ""
-    ) -> Any:
-        """As `evaluate`, out of a budget shared with others; `place` is told where it fails."""
+    def evaluate_in(self, setting: Setting, place: str = "") -> Any:
+        """As `evaluate`, in a setting shared with others; `place` is told where it fails."""
         if self._expressions is None:
             return "".join(part.text for part in self._parts)
-        evaluation = self._expressions.evaluation(variables, secrets, budget)
+        evaluation = self._expressions.evaluation(setting.variables, setting.secrets, setting.budget)
         try:
-            return self._value(evaluation, self._expressions.evaluate(evaluation))
+            values = self._expressions.evaluate(evaluation)
+            if len(self._parts) > 1:
+                return self._joined(evaluation, values)
+            alone = plain(values[0])
+            given = setting.given
+            add = given.add_handed_on if self._expressions.hands_on else given.add_made
+            add(evaluation, alone)
+            return str(alone) if isinstance(alone, ErrorValue) else alone
         except Exception as error:
             # Whatever goes wrong in an author's expression is for the author to read: no worker stops for it.
             # With a secret in it the trace of it ends here.
             cause = None if self.secrets else error
             raise _failed(self.source, place, error, evaluation) from cause
         finally:
-            budget.left = evaluation.budget_left
+            setting.budget.left = evaluation.budget_left
 
     @property
     def is_mixed(self) -> bool:
@@ -122,10 +137,7 @@ class Text:
         text = evaluation.text(alone)
         return (str(alone) if isinstance(alone, ErrorValue) else alone), text
 
-    def _value(self, evaluation: Evaluation, values: list[object]) -> object:
-        if len(self._parts) == 1:
-            alone = plain(values[0])
-            return str(alone) if isinstance(alone, ErrorValue) else alone
+    def _joined(self, evaluation: Evaluation, values: list[object]) -> str:
         following = iter(values)
         written = [
             evaluation.text(plain(next(following))) if part.is_expression else part.text

@@ -6,13 +6,14 @@ holds none is passed through as it is, without being copied.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from holdfast.playbook.expression import Budget, Secrets
 from holdfast.playbook.guard import ConditionInvalid, Reads, invalid
-from holdfast.playbook.text import Text, compile_text
+from holdfast.playbook.text import Setting, Text, compile_text
 from holdfast.playbook.text_parts import has_marks
+from holdfast.playbook.unfolding import Given
 
 VALUE_DEPTH_MAX: Final = 50
 VALUE_ITEMS_MAX: Final = 10_000
@@ -52,16 +53,14 @@ class Value:
 
         The result may share lists and mappings with the source and the variables: copy before you change.
         """
-        return self._compiled.evaluate(budget or Budget(), variables, secrets, "")
+        return self._compiled.evaluate(Setting(variables, secrets, budget or Budget(), Given()), "")
 
 
 class _Constant:
     def __init__(self, value: object) -> None:
         self._value = value
 
-    def evaluate(
-        self, budget: Budget, variables: Mapping[str, object], secrets: Secrets | None, place: str
-    ) -> object:
+    def evaluate(self, setting: Setting, place: str) -> object:
         return self._value
 
 
@@ -69,36 +68,24 @@ class _Template:
     def __init__(self, text: Text) -> None:
         self._text = text
 
-    def evaluate(
-        self, budget: Budget, variables: Mapping[str, object], secrets: Secrets | None, place: str
-    ) -> object:
-        return self._text.evaluate_within(budget, variables, secrets, place)
+    def evaluate(self, setting: Setting, place: str) -> object:
+        return self._text.evaluate_in(setting, place)
 
 
 class _List:
     def __init__(self, items: list[_Node]) -> None:
         self._items = items
 
-    def evaluate(
-        self, budget: Budget, variables: Mapping[str, object], secrets: Secrets | None, place: str
-    ) -> object:
-        return [
-            item.evaluate(budget, variables, secrets, _place(place, number))
-            for number, item in enumerate(self._items)
-        ]
+    def evaluate(self, setting: Setting, place: str) -> object:
+        return [item.evaluate(setting, _place(place, number)) for number, item in enumerate(self._items)]
 
 
 class _Mapping:
     def __init__(self, items: dict[object, _Node]) -> None:
         self._items = items
 
-    def evaluate(
-        self, budget: Budget, variables: Mapping[str, object], secrets: Secrets | None, place: str
-    ) -> object:
-        return {
-            key: item.evaluate(budget, variables, secrets, _place(place, key))
-            for key, item in self._items.items()
-        }
+    def evaluate(self, setting: Setting, place: str) -> object:
+        return {key: item.evaluate(setting, _place(place, key)) for key, item in self._items.items()}
 
 
 _Node = _Constant | _Template | _List | _Mapping
@@ -112,16 +99,17 @@ def _place(outer: str, key: object) -> str:
     return f"{outer}.{name}" if outer else name
 
 
-def compile_value(value: object) -> Value:
+def compile_value(value: object, *, compile_text: Callable[[str], Text] = compile_text) -> Value:
     """Check a value and make it ready to evaluate; ConditionInvalid names the place, the line in the text
-    there, and what is allowed."""
-    compiler = _Compiler()
+    there, and what is allowed. `compile_text` may be one that keeps what it has compiled."""
+    compiler = _Compiler(compile_text)
     compiled = compiler.compile(value, "", 0)
     return Value(value, compiled, compiler.reads)
 
 
 class _Compiler:
-    def __init__(self) -> None:
+    def __init__(self, compile_text: Callable[[str], Text]) -> None:
+        self._compile_text = compile_text
         self.reads = Reads()
         self._items = 0
         self._expression_chars = 0
@@ -156,7 +144,7 @@ class _Compiler:
         if not has_marks(source):
             return _Constant(source)  # of any length: nothing is done with it
         try:
-            text = compile_text(source)
+            text = self._compile_text(source)
         except ConditionInvalid as error:
             where = f"{place}: " if place else ""
             raise ConditionInvalid(f"{where}{error}", guidance=error.guidance) from error
