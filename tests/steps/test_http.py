@@ -200,6 +200,32 @@ def test_retry_after_may_be_a_date(server: ScriptedServer) -> None:
     assert failed(f"{server.url}/busy").retry_after == 90
 
 
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("7, 7", 7),
+        ("3,12 , 5", 12),
+        ("soon, 5", 5),
+        ("Wed, 21 Oct 1998 07:28:00 GMT, 5", 5),
+        ("Wed, 21 Oct 2199 07:28:00 GMT", 7251924480),
+        ("5, Wed, 21 Oct 2199 07:28:00 GMT", 7251924480),
+        ("soon, later", None),
+        (", " * 20_000, None),
+    ],
+)
+def test_of_several_retry_afters_the_longest_counts(
+    server: ScriptedServer, value: str, seconds: float | None
+) -> None:
+    server.answer("/busy", 503, retry_after=value)
+    assert failed(f"{server.url}/busy").retry_after == seconds
+
+
+def test_retry_after_may_come_twice(server: ScriptedServer) -> None:
+    answer = b"HTTP/1.1 503 Busy\r\nretry-after: 7\r\nretry-after: 9\r\ncontent-length: 0\r\n\r\n"
+    server.answer("/busy", act=raw(answer))
+    assert failed(f"{server.url}/busy").retry_after == 9
+
+
 def test_a_rule_of_the_playbook_may_judge_a_status_otherwise(server: ScriptedServer) -> None:
     from holdfast.core.error_rules import ErrorRule
 
@@ -338,6 +364,20 @@ def test_a_redirect_leads_to_no_other_scheme(server: ScriptedServer, target: str
     assert judged(failed(f"{server.url}/old")).category is Category.PERMANENT
 
 
+@pytest.mark.parametrize("port", [0, 99999])
+def test_a_redirect_to_a_port_that_there_is_not_is_told_with_both_addresses(
+    server: ScriptedServer, port: int
+) -> None:
+    server.answer("/old", 302, location=f"http://127.0.0.1:{port}/new?key=s3cret")
+    failure = failed(f"{server.url}/old?key=s3cret")
+    assert (judged(failure).error_type, judged(failure).category) == ("validation_error", Category.PERMANENT)
+    assert failure.message == (
+        f"{server.url}/old redirects to http://127.0.0.1:{port}/new, which has the port {port},"
+        " and ports go from 1 to 65535."
+    )
+    assert "follow_redirects" in judged(failure).guidance
+
+
 # ── bodies ───────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -354,6 +394,8 @@ def test_a_redirect_leads_to_no_other_scheme(server: ScriptedServer, target: str
         ),
         ("application/json", b'"\\u0000\\ud800"', "\ufffd\ufffd"),
         ("application/json", '\ufeff"é"'.encode(), "é"),
+        ("application/json; charset=iso-8859-1", '"é"'.encode("latin-1"), "é"),
+        ("application/json; charset=iso-8859-1", '"é"'.encode(), "é"),
         ("text/plain; charset=iso-8859-1", "é".encode("latin-1"), "é"),
         ("text/plain; charset=utf-8", "é".encode("latin-1"), "é"),
         ("text/plain; charset=no-such", "é".encode(), "é"),

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 from pathlib import Path
 from typing import Any
 
@@ -427,11 +428,31 @@ def test_many_at_once_do_not_disturb_each_other() -> None:
     assert run(scenario()) == [str(n * n) for n in range(8)]
 
 
-def test_a_thread_that_does_not_end_does_not_hold_up_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervised, "END_SECONDS_MAX", 0.5)
-    assert (
-        result(
-            "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,)).start()\nresult = 1"
-        )
-        == 1
-    )
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,)).start()\nresult = 1",
+        "import concurrent.futures as futures, time\npool = futures.ThreadPoolExecutor()\n"
+        "def main():\n    pool.submit(time.sleep, 1000)\n    return 1",
+    ],
+    ids=["thread", "pool"],
+)
+def test_a_thread_that_does_not_end_does_not_hold_up_an_answer(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervised, "END_SECONDS_MAX", 600)  # for what was told to end, which this was not
+    assert result_of(code_job(source, timeout=30)) == 1
+
+
+def test_an_answer_is_handed_out_before_the_time_of_its_attempt_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(supervised, "ANSWERED_SECONDS_MAX", 600)
+    source = "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,)).start()\nresult = 1"
+
+    async def scenario() -> supervised.Ended:
+        code = {"source": source, "step": "work", "input": "{}", "output_bytes_max": 100, "memory_shown": ""}
+        program = supervised.Program(step="work", code=code, answer_bytes_max=1000, ends_at=time.monotonic())
+        return await supervised.run_supervised(program)
+
+    assert run(scenario()).answer.kept.endswith(b"R1")

@@ -49,6 +49,68 @@ def test_values_of_duckdb(duck: Database) -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("'infinity'::DATE", "infinity"),
+        ("'-infinity'::DATE", "-infinity"),
+        ("'infinity'::TIMESTAMP", "infinity"),
+        ("'-infinity'::TIMESTAMPTZ", "-infinity"),
+        ("'infinity'::TIMESTAMP_NS", "infinity"),
+        ("DATE '9999-12-31'", "9999-12-31"),
+        ("DATE '0001-01-01'", "0001-01-01"),
+        ("TIMESTAMP '9999-12-31 23:59:59.999999'", "9999-12-31T23:59:59.999999"),
+        ("INTERVAL 1 MONTH", "P1M"),
+        ("INTERVAL '14 months 3 days 100 hours 0.5 seconds'", "P14M3DT360000.5S"),
+        ("INTERVAL '-14 months -3 days -00:00:00.000001'", "P-14M-3DT-0.000001S"),
+        ("INTERVAL '-1 year 3 days'", "P-12M3D"),
+        ("INTERVAL 0 SECOND", "PT0S"),
+        ("NULL::INTERVAL", None),
+    ],
+)
+def test_infinity_and_months_are_told_as_they_are(duck: Database, value: str, expected: str | None) -> None:
+    assert duck(f"SELECT {value} AS v")["data"] == [{"v": expected}]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT d, i FROM t ORDER BY n DESC",
+        "SELECT d, i FROM t ORDER BY n DESC; -- and no more",
+        "SELECT d, i FROM t ORDER BY n DESC -- and no more;",
+        "FROM t SELECT d, i ORDER BY n DESC",
+        "WITH u AS (FROM t) SELECT d, i FROM u ORDER BY n DESC",
+        "(SELECT d, i FROM t ORDER BY n DESC)",
+    ],
+)
+def test_rows_with_such_values_come_in_their_order_whatever_form_the_query_has(
+    duck: Database, query: str
+) -> None:
+    table = (
+        "CREATE TABLE t (n INTEGER, d DATE, i INTERVAL);"
+        " INSERT INTO t SELECT n, DATE '2024-01-01', to_months(n::INTEGER) FROM range(1, 301) AS r(n);"
+        " INSERT INTO t VALUES (0, 'infinity', NULL);"
+    )
+    output = duck(table + query, rows_max=1000)
+    assert output["columns"] == ["d", "i"]
+    expected = [{"d": "2024-01-01", "i": f"P{n}M"} for n in range(300, 0, -1)]
+    assert output["data"] == [*expected, {"d": "infinity", "i": None}]
+
+
+def test_such_values_are_told_beside_others_and_with_params(duck: Database) -> None:
+    query = "SELECT :a AS a, 'infinity'::DATE AS a, [1, 2] AS l, {'x': :b} AS s, '\\xFF'::BLOB AS b"
+    assert duck(query, {"a": "x", "b": 5})["data"] == [
+        {"a": "x", "a_2": "infinity", "l": [1, 2], "s": {"x": 5}, "b": "/w=="}
+    ]
+
+
+def test_what_writes_is_not_asked_again(duck: Database) -> None:
+    query = (
+        "CREATE TABLE t (d DATE); INSERT INTO t VALUES ('infinity') RETURNING d; SELECT count(*) AS n FROM t"
+    )
+    assert duck(query)["data"] == [{"n": 1}]
+
+
+@pytest.mark.parametrize(
     "query",
     [
         "SELECT * FROM read_csv('{file}')",

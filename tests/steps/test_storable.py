@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.payload import decode_payload, encode_payload
-from holdfast.steps.storable import DEPTH_MAX, TooDeep, parse_json, storable
+from holdfast.steps.storable import _LONG_NUMBER, DEPTH_MAX, TooDeep, interval_text, parse_json, storable
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,35 @@ def test_values_that_json_does_not_have(value: Any, expected: Any) -> None:
 def test_numbers_that_nobody_can_read_are_texts() -> None:
     assert storable(10**2000).startswith("0x")
     assert parse_json(b"9" * 5000) == "9" * 5000
+
+
+def test_a_long_number_is_looked_at_from_its_first_digit_only() -> None:
+    digits = "1" * 1000
+    assert [place for place in range(1000) if _LONG_NUMBER.match(digits, place)] == [0]
+
+
+@pytest.mark.parametrize(
+    ("months", "days", "microseconds", "expected"),
+    [
+        (0, 0, 0, "PT0S"),
+        (14, -3, 0, "P14M-3D"),
+        (0, 1, 1, "P1DT0.000001S"),
+        (0, 0, -90_500_000, "PT-90.5S"),
+    ],
+)
+def test_intervals_keep_months_days_and_seconds_apart(
+    months: int, days: int, microseconds: int, expected: str
+) -> None:
+    assert interval_text(months, days, microseconds) == expected
+
+
+def test_json_is_read_by_its_charset_where_it_is_not_unicode() -> None:
+    text = '{"city": "Zürich"}'
+    for encoded in (text.encode("latin-1"), text.encode(), text.encode("utf-16")):
+        assert parse_json(encoded, "iso8859-1") == {"city": "Zürich"}
+    for charset in ("", "ascii", "hex"):
+        with pytest.raises(ValueError):
+            parse_json(text.encode("latin-1"), charset)
 
 
 VALUES = st.recursive(

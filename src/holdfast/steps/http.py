@@ -13,9 +13,12 @@ keeps no cookies: what one execution is given is no affair of the next.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
+import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from contextvars import ContextVar
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -24,11 +27,12 @@ import httpx
 import msgspec
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.retry import parse_retry_after
 from holdfast.steps.fields import refused
 from holdfast.steps.http_body import data_of, first_words, pieces_of, raw_chunks_of, too_large
-from holdfast.steps.http_request import Request, request_of, shown_url
+from holdfast.steps.http_request import Request, fault_of, request_of, shown_url
 from holdfast.steps.http_target import PublicTransport
-from holdfast.steps.interface import StepCall, StepSettings
+from holdfast.steps.interface import StepCall, StepSettings, spare_seconds
 from holdfast.steps.storable import storable_text
 from holdfast.storage import Storage
 
@@ -36,6 +40,9 @@ REDIRECTS_MAX = 10
 # Of an answer that is thrown away, to use its connection again; of an error, to show its beginning.
 DISCARDED_BYTES_MAX = 64 * 1024
 ERROR_BYTES_MAX = 8 * 1024
+# For either: a status counts, and a place to go on to, also where the body behind it never comes.
+BODY_SECONDS_MAX = 2.0
+RETRY_AFTERS_MAX = 10
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=15.0)
 
 # What may go to another host than the playbook named: the rest may be a key to the first one.
@@ -47,6 +54,8 @@ _SECRET_HEADERS = re.compile(
     r"|(?:.+-)?(?:token|secret|password|session|session-id|api-?key)"
 )
 _MASK = "***"
+# A comma is between two values, and within a date behind the name of its day.
+_RETRY_AFTER = re.compile(r"\s*(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,)?[^,]+")
 
 
 class HttpStatusError(HoldfastError):
@@ -76,14 +85,17 @@ async def run(call: StepCall) -> dict[str, Any]:
     await asyncio.sleep(0)
     request = request_of(call)
     client = _client(call.settings)
+    _IS_ASKING.set(True)
     try:
-        response = await _answer(client, request)
+        response = await _answer(client, request, call)
         try:
             return await _output(response, request, call)
         finally:
             await response.aclose()
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise _with_request(error, request) from error
+    finally:
+        _IS_ASKING.set(False)
 
 
 def _with_request(error: Exception, request: Request) -> Exception:
@@ -99,7 +111,7 @@ def _with_request(error: Exception, request: Request) -> Exception:
 # ── asking ───────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _answer(client: httpx.AsyncClient, request: Request) -> httpx.Response:
+async def _answer(client: httpx.AsyncClient, request: Request, call: StepCall) -> httpx.Response:
     hop = client.build_request(
         request.method,
         request.url,
@@ -111,15 +123,17 @@ async def _answer(client: httpx.AsyncClient, request: Request) -> httpx.Response
         response = await client.send(hop, stream=True, auth=None, follow_redirects=False)
         if response.next_request is None or not request.follow_redirects:
             return response
-        await _discard(response)
+        await _discard(response, call)
         hop = _redirected(hop, response.next_request)
     raise httpx.TooManyRedirects(f"it was redirected more than {REDIRECTS_MAX} times")
 
 
 def _redirected(before: httpx.Request, after: httpx.Request) -> httpx.Request:
-    if after.url.scheme not in ("http", "https"):
+    fault = fault_of(after.url)
+    if fault is not None:
         raise refused(
-            f"{shown_url(before.url)} redirects to an address with the scheme {after.url.scheme[:40]!r}."
+            f"{shown_url(before.url)} redirects to {shown_url(after.url)}, which has {fault}.",
+            "Ask the service's owner; or use follow_redirects: false, which makes the redirect the answer.",
         )
     if _origin(before.url) != _origin(after.url):
         for name in set(after.headers) - _CARRIED:
@@ -131,15 +145,22 @@ def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
 
 
-async def _discard(response: httpx.Response) -> None:
+async def _discard(response: httpx.Response, call: StepCall) -> None:
     """Read what little there may be, so that the connection can be used again."""
     size = 0
-    async with raw_chunks_of(response) as chunks:
-        async for raw in chunks:
-            size += len(raw)
-            if size > DISCARDED_BYTES_MAX:
-                break
+    try:
+        async with _body_timeout(call), raw_chunks_of(response) as chunks:
+            async for raw in chunks:
+                size += len(raw)
+                if size > DISCARDED_BYTES_MAX:
+                    break
+    except (httpx.HTTPError, TimeoutError):
+        pass  # where it leads to is known
     await response.aclose()
+
+
+def _body_timeout(call: StepCall) -> asyncio.Timeout:
+    return asyncio.timeout(spare_seconds(BODY_SECONDS_MAX, call.ends_at, time.monotonic()))
 
 
 # ── what came back ───────────────────────────────────────────────────────────────────────────────
@@ -147,7 +168,7 @@ async def _discard(response: httpx.Response) -> None:
 
 async def _output(response: httpx.Response, request: Request, call: StepCall) -> dict[str, Any]:
     if response.status_code >= 400:
-        raise await _status_error(response, request)
+        raise await _status_error(response, request, call)
     shown = f"{request.method} {shown_url(response.url)}"
     told = {
         "status_code": response.status_code,
@@ -200,31 +221,46 @@ def _shown_headers(headers: httpx.Headers) -> dict[str, str]:
     }
 
 
-async def _status_error(response: httpx.Response, request: Request) -> HttpStatusError:
-    begin = bytearray()
-    try:
-        async with aclosing(pieces_of(response)) as pieces:
-            async for piece in pieces:
-                begin += piece
-                if len(begin) >= ERROR_BYTES_MAX:
-                    break
-    except httpx.HTTPError:
-        pass  # the status is what matters
-    words = first_words(bytes(begin), response.headers.get("content-type", ""))
+async def _status_error(response: httpx.Response, request: Request, call: StepCall) -> HttpStatusError:
+    begin, is_whole = await _beginning(response, call)
+    words = first_words(begin, response.headers.get("content-type", ""))
     status = f"{response.status_code} {response.reason_phrase[:60]}".strip()
     shown = f"{request.method} {shown_url(response.url)}"
     after = response.headers.get("retry-after")
     return HttpStatusError(
         f"{shown} answered {status}{f': {words}' if words else ''}",
         response.status_code,
-        {} if after is None else {"retry-after": after},
-        _answered(bytes(begin), response.headers),
+        {} if after is None else {"retry-after": _longest(after)},
+        _answered(begin, response.headers) if is_whole else None,
     )
 
 
+async def _beginning(response: httpx.Response, call: StepCall) -> tuple[bytes, bool]:
+    """Of a body, and whether it is all of it."""
+    begin = bytearray()
+    try:
+        async with _body_timeout(call), aclosing(pieces_of(response)) as pieces:
+            async for piece in pieces:
+                begin += piece
+                if len(begin) >= ERROR_BYTES_MAX:
+                    return bytes(begin), False
+    except (httpx.HTTPError, TimeoutError):
+        return bytes(begin), False  # the status is what matters
+    return bytes(begin), True
+
+
+def _longest(retry_after: str) -> str:
+    """The value that asks for the longest wait, where the header came more than once."""
+    now = time.time()
+    waits = [
+        (seconds, value)
+        for value in _RETRY_AFTER.findall(retry_after)[:RETRY_AFTERS_MAX]
+        if (seconds := parse_retry_after(value, now)) is not None
+    ]
+    return max(waits)[1] if waits else retry_after
+
+
 def _answered(body: bytes, headers: httpx.Headers) -> Any:
-    if len(body) >= ERROR_BYTES_MAX:
-        return None  # the beginning of something
     try:
         found = data_of(body, headers, "")
     except HoldfastError:  # no JSON, although it says so
@@ -263,3 +299,22 @@ async def close() -> None:
     """End the connections of this event loop. A later step opens new ones."""
     for client in _CLIENTS.pop(asyncio.get_running_loop(), {}).values():
         await client.aclose()
+
+
+# ── its log ──────────────────────────────────────────────────────────────────────────────────────
+
+# httpx tells each request with its whole address, and httpcore the headers of its answer. They may where no
+# step is asking.
+_IS_ASKING: ContextVar[bool] = ContextVar("holdfast_http_is_asking", default=False)
+_LOGGERS = (
+    *("httpx", "httpcore.connection", "httpcore.http11"),
+    *("httpcore.http2", "httpcore.proxy", "httpcore.socks"),
+)
+
+
+def _is_not_of_a_step(record: logging.LogRecord) -> bool:
+    return not _IS_ASKING.get()
+
+
+for _name in _LOGGERS:
+    logging.getLogger(_name).addFilter(_is_not_of_a_step)

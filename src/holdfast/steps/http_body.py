@@ -120,11 +120,11 @@ def data_of(body: bytes, headers: httpx.Headers, shown: str) -> Mapping[str, Any
         return {"data": None}
     content_type = headers.get("content-type", "")
     kind = content_type.partition(";")[0].strip().lower()[:_KIND_CHARS_MAX]
+    charset = _charset(content_type)
     if is_packed(headers):
         return _base64(body)
     if _JSON_TYPES.fullmatch(kind):
-        return {"data": _json(body, shown)}
-    charset = _charset(content_type)
+        return {"data": _json(body, charset, shown)}
     if _TEXT_TYPES.fullmatch(kind) or charset:
         return {"data": text_of(body, charset)}
     if not kind and (text := _utf8(body)) is not None:
@@ -136,11 +136,11 @@ def _base64(body: bytes) -> Mapping[str, Any]:
     return {"data": base64.b64encode(body).decode(), "encoding": "base64"}
 
 
-def _json(body: bytes, shown: str) -> Any:
+def _json(body: bytes, charset: str, shown: str) -> Any:
     if not body.strip():
         return None
     try:
-        return parse_json(body)
+        return parse_json(body, charset)
     except TooDeep as error:
         raise ResponseInvalid(
             f"{shown} answered with JSON that is {error}.", guidance="Use save_to, and read the file."

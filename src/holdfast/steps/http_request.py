@@ -137,13 +137,21 @@ def parsed_url(text: str) -> httpx.URL:
         url = httpx.URL(text)
     except (httpx.InvalidURL, UnicodeError, ValueError) as error:
         raise refused(f"The url is not valid: {error}.", _FORMS) from None
-    if url.scheme not in ("http", "https"):
-        raise refused(f"The url has the scheme {url.scheme[:40]!r}, and not http or https.", _FORMS)
-    if not url.host:
-        raise refused("The url names no host.", _FORMS)
-    if url.port is not None and not 0 < url.port < 65_536:
-        raise refused(f"The url has the port {url.port}, and ports go from 1 to 65535.", _FORMS)
+    fault = fault_of(url)
+    if fault is not None:
+        raise refused(f"The url has {fault}.", _FORMS)
     return url
+
+
+def fault_of(url: httpx.URL) -> str | None:
+    """What an address has that nobody could be asked at."""
+    if url.scheme not in ("http", "https"):
+        return f"the scheme {url.scheme[:40]!r}, and not http or https"
+    if not url.host:
+        return "no host"
+    if url.port is not None and not 0 < url.port < 65_536:
+        return f"the port {url.port}, and ports go from 1 to 65535"
+    return None
 
 
 _FORMS = "Use an address such as https://example.com/items."

@@ -8,6 +8,7 @@ playbook: its author may be somebody else.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -93,3 +94,15 @@ class StepCall:
     worker has none to give."""
     parked: Any = None
     """What an earlier lease of this attempt was deferred for, with what came of it."""
+    begun: float = field(default_factory=time.monotonic)
+
+    @property
+    def ends_at(self) -> float:
+        """When its time is over, by the monotonic clock."""
+        return self.begun + self.timeout_seconds
+
+
+def spare_seconds(seconds_max: float, ends_at: float, now: float) -> float:
+    """For what an attempt can do without: at most half of the time it has left, so that it can still tell
+    what it has."""
+    return max(0.0, min(seconds_max, (ends_at - now) / 2))

@@ -59,6 +59,7 @@ async def run(call: StepCall) -> Any:
             memory_bytes=memory_bytes,
             output_bytes_max=PRINTED_BYTES_MAX,
             answer_bytes_max=bytes_max + ANSWER_BYTES_MORE,
+            ends_at=call.ends_at,
         )
     )
     printed = _printed(ended)

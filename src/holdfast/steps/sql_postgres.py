@@ -21,7 +21,7 @@ from holdfast.steps.sql import Query, check_params
 from holdfast.steps.sql_places import Server, connect_arguments, server_of
 from holdfast.steps.sql_result import Rows, changed
 from holdfast.steps.sql_text import Bound, Statement, bound, without_own_transaction
-from holdfast.steps.storable import parse_json, storable
+from holdfast.steps.storable import interval_text, parse_json, storable
 
 CONNECT_SECONDS_MAX = 30.0
 CLOSE_SECONDS_MAX = 5.0
@@ -211,23 +211,13 @@ async def _read_as_plain_data(db: Any) -> None:
     readers: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
         ("json", "binary", parse_json),
         ("jsonb", "binary", lambda encoded: parse_json(encoded[1:])),
-        ("interval", "tuple", _interval),
+        ("interval", "tuple", lambda told: interval_text(*told)),
         ("date", "tuple", _date),
         ("timestamp", "tuple", _timestamp),
         ("timestamptz", "tuple", lambda told: _timestamp(told, UTC)),
     )
     for name, form, reader in readers:
         await db.set_type_codec(name, schema="pg_catalog", encoder=str, decoder=reader, format=form)
-
-
-def _interval(told: tuple[int, int, int]) -> str:
-    """As ISO 8601 has it: P1M2DT3.5S."""
-    months, days, microseconds = told
-    sign = "-" if microseconds < 0 else ""
-    seconds, fraction = divmod(abs(microseconds), 1_000_000)
-    time = f"{sign}{seconds}.{fraction:06}".rstrip("0").rstrip(".")
-    text = (f"{months}M" if months else "") + (f"{days}D" if days else "")
-    return f"P{text}" + (f"T{time}S" if microseconds or not text else "")
 
 
 def _date(told: tuple[int]) -> str:

@@ -102,13 +102,23 @@ def _duration(value: timedelta) -> str:
     return f"{sign}P{days}T{seconds}S" if seconds != "0" or not days else f"{sign}P{days}"
 
 
+def interval_text(months: int, days: int, microseconds: int) -> str:
+    """As ISO 8601 has it, of databases that keep these three apart: P1M2DT3.5S."""
+    sign = "-" if microseconds < 0 else ""
+    seconds, fraction = divmod(abs(microseconds), 1_000_000)
+    clock = f"{sign}{seconds}.{fraction:06}".rstrip("0").rstrip(".")
+    text = (f"{months}M" if months else "") + (f"{days}D" if days else "")
+    return f"P{text}" + (f"T{clock}S" if microseconds or not text else "")
+
+
 # ── JSON that somebody else wrote ────────────────────────────────────────────────────────────────
 
 
-def parse_json(encoded: bytes) -> Any:
+def parse_json(encoded: bytes, charset: str = "") -> Any:
     """What JSON of any sender holds, fit to be stored; ValueError where it is no JSON, TooDeep where it is
-    nested too deeply. NaN and Infinity, which some senders write, are read as texts."""
-    text = encoded.decode(json.detect_encoding(encoded), errors="strict").removeprefix("\ufeff")
+    nested too deeply. NaN and Infinity, which some senders write, are read as texts. `charset` is what the
+    sender says of it, and counts where it is no UTF-8, 16 or 32, which JSON should be."""
+    text = _decoded(encoded, charset).removeprefix("\ufeff")
     try:
         value = msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError):
@@ -120,7 +130,20 @@ def parse_json(encoded: bytes) -> Any:
     return value
 
 
-_LONG_NUMBER = re.compile(r"\d{400}")
+# From its first digit only: looked for at each, a long number would cost quadratic time.
+_LONG_NUMBER = re.compile(r"(?<!\d)\d{400}")
+
+
+def _decoded(encoded: bytes, charset: str) -> str:
+    try:
+        return encoded.decode(json.detect_encoding(encoded))
+    except UnicodeDecodeError:
+        if not charset:
+            raise
+    try:
+        return encoded.decode(charset)
+    except LookupError as error:  # a codec of Python that yields no text
+        raise ValueError(str(error)) from None
 
 
 def _read_leniently(text: str) -> Any:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import marshal
+import math
 import os
 import selectors
 import shutil
@@ -29,6 +30,7 @@ from typing import Any
 from holdfast.core.catalogue import Category
 from holdfast.core.masking import TRACE_BYTES_MAX
 from holdfast.steps.failing import FailedElsewhere
+from holdfast.steps.interface import spare_seconds
 
 PATH_DEFAULT = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 READ_BYTES = 65_536
@@ -36,6 +38,8 @@ LENGTH_BYTES = 8
 """Before what is said to a supervisor, and before an answer of code."""
 # Once it has said how the program ended, or was told to end it; then it is killed itself.
 END_SECONDS_MAX = 10.0
+# For code that has answered to end by itself; then it is killed. Nothing that it may still do is its answer.
+ANSWERED_SECONDS_MAX = 1.0
 
 _SUPERVISOR = str(Path(__file__).absolute().with_name("supervisor.py"))
 _PACKAGE = str(Path(__file__).absolute().parent.parent)
@@ -56,6 +60,8 @@ class Program:
     output_bytes_max: int = 1024 * 1024
     """Kept of each of its streams."""
     answer_bytes_max: int = 0
+    ends_at: float = math.inf
+    """When the time of its attempt is over, by the monotonic clock: an answer is handed out before."""
 
 
 class Captured:
@@ -263,14 +269,16 @@ class _Run:
                 selector.register(fd, selectors.EVENT_READ, captured)
             deadline: float | None = None
             while selector.get_map():
-                has_ended = status.bytes_seen or status_fd not in selector.get_map()
-                if deadline is None and (has_ended or _is_whole(answer)):
-                    deadline = time.monotonic() + END_SECONDS_MAX
+                now = time.monotonic()
+                if deadline is None and (status.bytes_seen or status_fd not in selector.get_map()):
+                    deadline = now + END_SECONDS_MAX
+                elif deadline is None and _is_whole(answer):
+                    deadline = now + spare_seconds(ANSWERED_SECONDS_MAX, self._program.ends_at, now)
                 # What cannot be killed may hold a stream open for ever, and code that has answered may have
                 # left a thread that does not end.
-                if deadline is not None and time.monotonic() > deadline:
+                if deadline is not None and now >= deadline:
                     break
-                for key, _ in selector.select(1.0):
+                for key, _ in selector.select(None if deadline is None else deadline - now):
                     part = os.read(key.fd, READ_BYTES)
                     if part:
                         key.data.add(part)
