@@ -420,3 +420,16 @@ async def test_a_definition_read_back_from_the_store_runs_the_same(s: Scenario) 
     s.engine = s.another_engine()
     await finish(s, "join")
     assert await status(s, execution_id) == "completed"
+
+
+@on_both_stores
+async def test_a_job_is_told_which_secrets_its_playbook_reads(s: Scenario) -> None:
+    await s.define(
+        job("a", to("b"), type="http", config={"url": "{{ secret('HOOK') }}"}),
+        job("b", to("c"), inputs={"key": "Bearer {{ secret('KEY') }}"}),
+        job("c", config={"code": "'{{ secret(1) }}'"}),
+    )
+    await s.submit()
+    for name in "abc":
+        jobs = await finish(s, name)
+        assert jobs[name].secrets == ("HOOK", "KEY")

@@ -115,6 +115,7 @@ async def test_a_job_comes_with_all_that_its_handler_needs(s: Scenario) -> None:
         "item_name": "item",
         "for_each": None,
         "parked": None,
+        "secrets": (),
     }
 
 

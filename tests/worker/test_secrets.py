@@ -89,10 +89,11 @@ def test_the_step_tells_which_secret_is_missing_and_where_to_put_it() -> None:
     assert "HOLDFAST_SECRETS_FOLDER" in judged(told).guidance
 
 
-@pytest.mark.parametrize("value", ["", "abc"])
+@pytest.mark.parametrize("value", ["", "abcd"])
 def test_a_secret_too_short_to_be_masked_is_refused(value: str) -> None:
-    with pytest.raises(PermanentError, match="shorter than 4 characters"):
+    with pytest.raises(PermanentError, match="shorter than 5 characters") as raised:
         SecretSource({"HOLDFAST_SECRET_PIN": value}).find("PIN")
+    assert raised.value.user_message == "A secret of the step cannot be used"
 
 
 def test_bytes_of_the_environment_that_are_no_text_are_refused() -> None:
@@ -226,6 +227,69 @@ def test_a_secret_is_found_in_basic_auth_whatever_the_user_is_called(user: str, 
     assert MASK in masked
     left = masked.removeprefix("Basic ").replace(MASK, "")
     assert len(left) <= len(header) - (len(secret) * 8 // 6 - 3)
+
+
+@pytest.mark.parametrize(
+    ("secret", "written"),
+    [
+        ("pass!{word}XYZ99", "/botpass!%7Bword%7DXYZ99/send"),
+        ("geheim!ö-schluessel", "/botgeheim!%C3%B6-schluessel/send"),
+        ("pa'ss-word-1234", "LINE 1: WHERE 'pa''ss-word-1234' = 'x'"),
+        ("pa'ss-word-1234", "<p>pa&apos;ss-word-1234</p>"),
+        ("pa'ss-word-1234", r"sh -c 'echo pa'\''ss-word-1234'"),
+        ("47110", f"Basic {base64.b64encode(b'u:47110').decode()}"),
+        ("47110", f"Basic {base64.b64encode(b'us:47110').decode()}"),
+    ],
+)
+def test_a_secret_is_found_as_others_write_it(secret: str, written: str) -> None:
+    masked = Mask([secret]).text(written)
+    assert MASK in masked and not any(part in masked for part in ("word", "schluessel", "0NzEx", "Q3MT"))
+
+
+HOOK = "http://u:pw-of-u@HOST.example/services/x/../T00/B00/XXXXSECRET?wait=true#top"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "GET http://host.example/services/T00/B00/XXXXSECRET failed",
+        "GET http://host.example/services/T00/B00/XXXXSECRET?wait=true",
+        "Cannot POST /services/T00/B00/XXXXSECRET",
+        "login failed: pw-of-u",
+    ],
+)
+def test_a_secret_that_is_an_address_is_found_however_it_is_shown(written: str) -> None:
+    masked = Mask([HOOK]).text(written)
+    assert MASK in masked and "SECRET" not in masked and "pw-of-u" not in masked
+
+
+LONG_SECRET = "sk-ABCDEFGHIJKLMNOPQRSTUVWX"
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("LINE 1: SELECT nocol, 'sk-ABCDEFGHIJKLMNOPQ...", "LINE 1: SELECT nocol, '***..."),
+        ("...JKLMNOPQRSTUVWX' AND x", "...***' AND x"),
+        ("GET http://host/a/sk-ABCDEFGHI… failed", "GET http://host/a/***… failed"),
+        ("…TUVWX000", "…TUVWX000"),  # five characters of it
+        ("…STUVWX000", "…***000"),
+        ("x" * 600 + "sk-ABCDEF", "x" * 600 + "***"),
+        ("STUVWX" + "x" * 600, "***" + "x" * 600),
+        ("sk-ABC… and …VWX", "***… and …VWX"),
+        ("sk-ABCDEFx… and …xSTUVWX", "sk-ABCDEFx… and …xSTUVWX"),
+        ("STUVWX is no cut", "STUVWX is no cut"),
+    ],
+)
+def test_what_a_cut_leaves_of_a_secret_is_masked(text: str, masked: str) -> None:
+    assert Mask([LONG_SECRET]).text(text) == masked
+
+
+def test_what_an_earlier_step_has_stored_is_masked_in_a_later_one_that_finds_it() -> None:
+    job = leased("python/m:f", secrets=("TOKEN", "MISSING"))
+    outcome = outcome_of(job, functions={"m:f": lambda: [SECRET, "else"]}, environ=TOKEN)
+    assert isinstance(outcome, Completed)
+    assert json.loads(outcome.result) == [MASK, "else"]
 
 
 def test_a_key_of_several_lines_is_masked_line_by_line() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 MESSAGE_CHARS_MAX = 4000
 TRACE_BYTES_MAX = 16 * 1024
-SECRET_CHARS_MIN = 4
+SECRET_CHARS_MIN = 5  # of fewer, too little is left in base64 to be found
 
 _NOT_STORABLE = re.compile("[\x00\ud800-\udfff]")
 

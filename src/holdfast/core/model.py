@@ -284,7 +284,8 @@ class Leased(msgspec.Struct, frozen=True, kw_only=True):
 
     Of a step that has a `type`: its `config` and its own `inputs` as written, what was handed to it as
     `input`, the `item` that this element is about, or the items `for_each` of which it is to run; all of it
-    JSON text. `parked` tells what came of that for which the attempt was put aside before."""
+    JSON text. `parked` tells what came of that for which the attempt was put aside before; `secrets` has the
+    names of all that its playbook reads."""
 
     queue_id: int
     fence: str
@@ -313,6 +314,7 @@ class Leased(msgspec.Struct, frozen=True, kw_only=True):
     item_name: str = "item"
     for_each: str | None = None
     parked: str | None = None
+    secrets: tuple[str, ...] = ()
 
 
 class LeaseResult(msgspec.Struct, frozen=True):
@@ -388,7 +390,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExecutionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """An execution as people see it."""
+    """An execution as people see it; `parent_id` is the one that it was started for."""
 
     id: int
     path: str
@@ -408,3 +410,4 @@ class ExecutionRow(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float
     finished_at: float | None
     deadline_at: float | None
+    parent_id: int | None = None

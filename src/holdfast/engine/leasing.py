@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from holdfast.engine.definitions import Definitions
 from holdfast.engine.events import text_of
 from holdfast.engine.flow import EACH_HANDLER, constant_sleep
 from holdfast.playbook import plan
-from holdfast.playbook.definition import Step
+from holdfast.playbook.definition import Definition, Step
 from holdfast.playbook.template import ConditionInvalid, compile_value
 from holdfast.playbook.variables import INDEX_NAME, step_names_read
 from holdfast.store.interface import Claimed, Output, Store
@@ -43,6 +44,7 @@ class Leasing:
         self._store = store
         self._definitions = definitions
         self._offers: dict[tuple[int, str, bool], _Offer] = {}
+        self._secrets: dict[int, tuple[str, ...]] = {}
 
     async def offer(self, definition_id: int, name: str, *, is_element: bool = False) -> _Offer:
         key = (definition_id, name, is_element)
@@ -52,8 +54,20 @@ class Leasing:
             reads = step.needs if step.type else plan.steps_before(definition, name)
             if is_element:
                 reads = _read_by_elements(step)
-            self._offers[key] = _Offer(step.timeout_seconds, reads, _typed(step), step.limit != "")
+            typed = _typed(step)
+            if typed and (secrets := self._secrets_of(definition_id, definition)):
+                typed["secrets"] = secrets
+            self._offers[key] = _Offer(step.timeout_seconds, reads, typed, step.limit != "")
         return self._offers[key]
+
+    def _secrets_of(self, definition_id: int, definition: Definition) -> tuple[str, ...]:
+        if definition_id not in self._secrets:
+            named: set[str] = set()
+            for step in definition.steps:
+                with contextlib.suppress(ConditionInvalid):  # the worker says what is wrong
+                    named |= compile_value(_templates(step)).secrets
+            self._secrets[definition_id] = tuple(sorted(named))
+        return self._secrets[definition_id]
 
     async def _offer_to(self, row: Claimed) -> _Offer:
         is_element = row.element != NO_ELEMENT and element_of(row.element) != NO_ELEMENT
@@ -207,15 +221,17 @@ def _read_by_elements(step: Step) -> tuple[str, ...]:
     """Of what a step needs, what its elements do: not the list that they were made of, which would be read as
     often as it is long."""
     assert step.for_each is not None
-    templates: list[Any] = [dict(step.inputs)]
-    if step.type != "python":  # whose code is no template
-        templates.append(dict(step.config))
     try:
-        compiled = compile_value(templates)
+        compiled = compile_value(_templates(step))
     except ConditionInvalid:  # another version of ours has accepted it: the worker says what is wrong
         return step.needs
     read = step_names_read(compiled, step.needs, hidden={step.for_each.as_, INDEX_NAME})
     return tuple(name for name in step.needs if name in read)
+
+
+def _templates(step: Step) -> list[Any]:
+    """What of a step may have templates, but for the items of a for_each."""
+    return [dict(step.inputs), {} if step.type == "python" else dict(step.config)]  # code is no template
 
 
 def _typed(step: Step) -> dict[str, Any]:

@@ -3,9 +3,11 @@
     secret("TOKEN") ──▶ HOLDFAST_SECRET_TOKEN, else the file TOKEN in HOLDFAST_SECRETS_FOLDER ──▶ its value
                                                                     every form of it ──▶ ***
 
-A value that an attempt has read is masked in what is reported of it: in the failure, its trace, the output (a
-service may send back what it was sent); as it is, as it stands in addresses and in JSON, and in base64,
-whatever stands before it there (`Basic` auth). From then on it is masked in all that this process logs.
+The secrets that a playbook names are masked in what is reported of each of its steps, for a later one may
+find what an earlier one has stored: in the failure, its trace, the output (a service may send back what it
+was sent); as they are, as they stand in addresses and in JSON, in base64, whatever stands before them there
+(`Basic` auth), and where a text was cut in the middle of one. A value that was read is from then on masked in
+all that this process logs.
 
 A short value is refused: to mask `abc` everywhere would destroy text, and not to mask it would tell it.
 """
@@ -13,16 +15,19 @@ A short value is refused: to mask `abc` everywhere would destroy text, and not t
 from __future__ import annotations
 
 import base64
+import contextlib
 import html
 import json
 import logging
 import os
 import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, unquote
 
 import msgspec
 
@@ -38,8 +43,14 @@ SECRET_BYTES_MAX = 64 * 1024
 # Of a form that is only a part of the value: a shorter one is found in any text.
 PART_CHARS_MIN = 6
 LINE_CHARS_MIN = 16
+# How often a text may say that it was cut before nobody looks there any more.
+CUTS_MAX = 200
+# A text that was cut and does not say so is long.
+UNMARKED_CHARS_MIN = 500
 MASK = "***"
 
+_CUT = re.compile(r"…|\.\.\.")
+_PATH_SAFE = "/!$&'()*+,;=:@"
 _ESCAPE = re.compile(r"%[0-9A-F]{2}")
 _JSON_ESCAPE = re.compile(r"\\u([0-9a-f]{4})")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}", re.ASCII)
@@ -107,17 +118,22 @@ class SecretSource:
         return text.removesuffix("\n").removesuffix("\r")
 
 
+_WORDS = {
+    "secret_missing": "A secret of the step is not there",
+    "secret_invalid": "A secret of the step cannot be used",
+}
+
+
 def _refused(error_type: str, message: str, guidance: str) -> PermanentError:
-    return PermanentError(
-        message, error_type=error_type, user_message="A secret of the step is not there", guidance=guidance
-    )
+    return PermanentError(message, error_type=error_type, user_message=_WORDS[error_type], guidance=guidance)
 
 
 class AttemptSecrets:
-    """The secrets that one attempt has read."""
+    """The secrets that one attempt has read, and those that other steps of its playbook do."""
 
-    def __init__(self, source: SecretSource) -> None:
+    def __init__(self, source: SecretSource, of_playbook: Sequence[str] = ()) -> None:
         self._source = source
+        self._of_playbook = of_playbook
         self._values: dict[str, str] = {}
         self._mask: Mask | None = None
 
@@ -130,10 +146,16 @@ class AttemptSecrets:
 
     @property
     def mask(self) -> Mask | None:
-        """None where no secret was read."""
-        if self._mask is None and self._values:
-            self._mask = Mask(self._values.values())
+        """None where there is no secret."""
+        if self._mask is None and (values := {*self._values.values(), *self._others()}):
+            self._mask = Mask(values)
         return self._mask
+
+    def _others(self) -> Iterator[str]:
+        for name in self._of_playbook:
+            if name not in self._values:
+                with contextlib.suppress(PermanentError, OSError):  # a worker may lack what it has no use for
+                    yield self._source.find(name)
 
 
 class Mask:
@@ -150,6 +172,22 @@ class Mask:
         for form in self._forms:
             if form in text:
                 text = text.replace(form, MASK)
+        return self._without_parts(text)
+
+    def _without_parts(self, text: str) -> str:
+        """The beginning of a value before a cut, and the end of one after it, are parts of it, too."""
+        cuts = list(islice(_CUT.finditer(text), CUTS_MAX))
+        if not cuts and len(text) < UNMARKED_CHARS_MIN:
+            return text
+        ends = [len(text), *(cut.start() for cut in cuts)]
+        starts = [0, *(cut.end() for cut in cuts)]
+        parts: list[tuple[int, int]] = []
+        for form in self._forms:
+            if len(form) > PART_CHARS_MIN:
+                parts += filter(None, (_beginning_before(text, end, form) for end in ends))
+                parts += filter(None, (_end_after(text, start, form) for start in starts))
+        for first, last in sorted(parts, reverse=True):
+            text = f"{text[:first]}{MASK}{text[last:]}"
         return text
 
     def outcome(self, outcome: Outcome) -> Outcome:
@@ -188,15 +226,40 @@ class Mask:
         return value
 
 
-def forms_of(value: str) -> set[str]:
+def _beginning_before(text: str, end: int, form: str) -> tuple[int, int] | None:
+    first = max(end - len(form) + 1, 0)
+    while (first := text.find(form[:PART_CHARS_MIN], first, end)) >= 0:
+        if form.startswith(text[first:end]):
+            return first, end
+        first += 1
+    return None
+
+
+def _end_after(text: str, start: int, form: str) -> tuple[int, int] | None:
+    last = start + len(form) - 1
+    while (found := text.rfind(form[-PART_CHARS_MIN:], start, last)) >= 0:
+        last = found + PART_CHARS_MIN
+        if form.endswith(text[start:last]):
+            return start, last
+        last -= 1
+    return None
+
+
+@lru_cache(maxsize=256)
+def forms_of(value: str) -> frozenset[str]:
     """How a value may look in a text."""
-    forms = {value, quote(value, safe=""), quote(value), quote_plus(value), json.dumps(value)[1:-1]}
-    forms |= {json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1]}
+    forms = {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1]}
+    forms |= _url_forms(value)
+    # All of them, browsers' own choice, and what may stand in a path, a query, a form.
+    forms |= {quote(form, safe=safe) for form in (*forms, value) for safe in ("", "!'()*", "/", _PATH_SAFE)}
+    forms.add(quote_plus(value))
     forms |= {
         html.escape(value, quote=False),
         html.escape(value),
         html.escape(value).replace("&#x27;", "&#39;"),
+        html.escape(value).replace("&#x27;", "&apos;"),
     }
+    forms |= {value.replace("'", "''"), value.replace("'", "'\\''")}  # in SQL, in a shell
     # Some services write every slash of JSON as \/, and the digits of escapes in small or capital letters.
     forms |= {form.replace("/", "\\/") for form in forms}
     forms |= {_ESCAPE.sub(lambda escape: escape[0].lower(), form) for form in forms}
@@ -207,7 +270,25 @@ def forms_of(value: str) -> set[str]:
         forms |= _base64_forms(encoded, offset)
     # A key of several lines is quoted line by line.
     forms |= {line.strip() for line in value.splitlines() if len(line.strip()) >= LINE_CHARS_MIN}
-    return {form for form in forms if form == value or len(form) >= PART_CHARS_MIN}
+    return frozenset(form for form in forms if form == value or len(form) >= PART_CHARS_MIN)
+
+
+def _url_forms(value: str) -> set[str]:
+    """Where the value is an address: how it is written by those who read it, and its telling parts."""
+    if "://" not in value:
+        return set()
+    import httpx  # which takes long, and most secrets are no address
+
+    try:
+        url = httpx.URL(value)
+        shown = str(url.copy_with(userinfo=b"", query=None, fragment=None))
+    except (httpx.InvalidURL, ValueError):
+        return set()
+    path, query, password = url.raw_path.decode(), url.query.decode(), url.password
+    long = {part for part in (path.partition("?")[0], path, query) if len(part) >= LINE_CHARS_MIN}
+    if password != url.username and len(password) >= PART_CHARS_MIN:
+        long |= {password, unquote(password)}
+    return {str(url), shown, str(url.copy_with(userinfo=b"")), *long}
 
 
 def _base64_forms(value: bytes, offset: int) -> set[str]:

@@ -121,7 +121,7 @@ def _step_of_function(
 
 def _call(key: str, context: Context, settings: StepSettings, source: SecretSource) -> StepCall:
     job = context.job
-    secrets = context.secrets = AttemptSecrets(source)
+    secrets = context.secrets = AttemptSecrets(source, job.secrets)
     element = _element(job)
     given = {**element, **_mapping(job.input)}
     try:
