@@ -338,3 +338,33 @@ def test_an_inner_block_does_not_close_what_an_outer_one_uses(store_url: str) ->
             assert view.status is ExecutionStatus.COMPLETED
 
     run(scenario())
+
+
+def test_whoever_waits_looks_at_the_whole_execution_only_at_its_end(sqlite_url: str) -> None:
+    hf = Holdfast(sqlite_url)
+    playbook = """
+apiVersion: holdfast/v1
+kind: Playbook
+metadata: {name: many, path: many}
+workflow:
+  - {step: each, type: sleep, seconds: 0, for_each: {items: [1, 2, 3, 4, 5, 6, 7, 8], concurrency: 1}}
+"""
+
+    async def scenario() -> None:
+        async with hf:
+            await hf.add_playbook(playbook)
+            engine = await hf.engine()
+            looks, view = 0, engine.view
+
+            async def counted(execution_id: int) -> Any:
+                nonlocal looks
+                looks += 1
+                return await view(execution_id)
+
+            engine.view = counted  # type: ignore[method-assign]
+            async with hf.working():
+                ended = await (await hf.submit("many")).wait(60)
+            assert ended.execution.status is ExecutionStatus.COMPLETED
+            assert looks <= 2
+
+    run(scenario())

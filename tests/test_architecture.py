@@ -23,6 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "step_function": {"core", "playbook", "worker"},
     "operating": {"core", "engine"},
     "batch": {"core", "engine", "step_function"},
+    "waiting": {"core", "engine"},
     "app": {
         "core",
         "tasks",
@@ -34,6 +35,7 @@ ALLOWED: dict[str, set[str]] = {
         "playbooks",
         "operating",
         "batch",
+        "waiting",
     },
     "testing": {"core", "store", "engine", "worker", "steps", "step_function", "app"},
     "bench": {"core", "playbook", "store", "engine", "worker", "app", "holdfast"},

@@ -12,16 +12,15 @@ import logging
 import os
 import secrets
 import socket
-import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from typing import Any, Protocol, overload
+from typing import Any, overload
 
 import msgspec
 
 from holdfast.batch import Batch, Items
 from holdfast.core.errors import DefinitionInvalid, InvalidInput, StoreUrlInvalid
 from holdfast.core.masking import mask_secrets
-from holdfast.core.model import Event, ExecutionStatus, Lane, Mode
+from holdfast.core.model import Event, Lane, Mode
 from holdfast.core.payload import PAYLOAD_BYTES_MAX_DEFAULT, a_type, check_name, member
 from holdfast.core.retry import RetryPolicy, checked_seconds, parse_duration
 from holdfast.engine import Engine, ExecutionView, Page, Submission
@@ -45,6 +44,7 @@ from holdfast.step_function import (
 from holdfast.store import store_from_url
 from holdfast.store.foreign import check_joinable
 from holdfast.tasks import end_tasks
+from holdfast.waiting import StandIn, ended
 from holdfast.worker.attempt import Function, Handler
 from holdfast.worker.connection import DirectConnection
 from holdfast.worker.loop import (
@@ -61,7 +61,6 @@ log = logging.getLogger("holdfast")
 
 URL_DEFAULT = "sqlite:///holdfast.db"
 URL_VARIABLE = "HOLDFAST_DB"
-WAIT_POLL_SECONDS = 0.5
 
 
 class Execution(msgspec.Struct, frozen=True):
@@ -86,16 +85,6 @@ class Execution(msgspec.Struct, frozen=True):
     async def events(self, *, after: str | None = None) -> list[Event]:
         events: list[Event] = await self._app.events(self.id, after=after)
         return events
-
-
-class StandIn(Protocol):
-    """What a rehearsal (`holdfast.testing`) puts in the place of the database and its workers."""
-
-    async def engine(self) -> Engine: ...
-
-    async def go_on(self, ticket: int | None = None) -> None:
-        """Do the next piece of work there is: nobody else would, and whoever waits here needs it done. Where
-        there is none, that is an error unless something came since the `ticket` was taken."""
 
 
 class Holdfast(Operating, Playbooks):
@@ -428,20 +417,7 @@ class Holdfast(Operating, Playbooks):
     async def wait(self, execution_id: int, within: float | str | None = None) -> ExecutionView:
         """The execution once it has ended; TimeoutError where that takes longer than `within`."""
         seconds = None if within is None else parse_duration(within, field="within")
-        engine = await self.engine()
-        deadline = None if seconds is None else time.monotonic() + seconds
-        while True:
-            ticket = engine.store.work_ticket()
-            view = await engine.view(execution_id)
-            if view.execution.status is not ExecutionStatus.RUNNING:
-                return view
-            remaining = WAIT_POLL_SECONDS if deadline is None else deadline - time.monotonic()
-            if remaining <= 0:
-                raise TimeoutError(f"Execution {execution_id} has not ended: {view.summary}")
-            if self._stand_in is not None:
-                await self._stand_in.go_on(ticket)
-                continue
-            await engine.store.wait_for_work(ticket, min(remaining, WAIT_POLL_SECONDS))
+        return await ended(await self.engine(), execution_id, seconds, self._stand_in)
 
     async def let_time_pass(self, seconds: float) -> None:
         """For whoever looks again and again; in a rehearsal that is how the work goes on."""

@@ -191,7 +191,7 @@ def test_a_retry_goes_on_where_it_failed_in_the_name_of_who_asks(store_url: str)
 def test_a_refused_retry_says_why_and_which_option_would_help(store_url: str) -> None:
     told(store_url, failures)
     said = holdfast(store_url, "retry", 3)
-    assert said.code == 2 and "Retrying will not help" in said.err and ". Add --force" in said.err
+    assert said.code == 2 and "Retrying will not help" in said.err and "Retry it with --force" in said.err
     said = holdfast(store_url, "retry", 1, "--full")
     assert said.code == 2 and "discards the results up to parse" in said.err and "--confirm" in said.err
     said = holdfast(store_url, "retry", 4, "--json")
@@ -209,7 +209,7 @@ def test_guidance_without_a_full_stop_gets_one_before_the_option(sqlite_url: str
         await s.fail(await s.lease_one(), guidance="Send it as PDF", category="permanent")
 
     told(sqlite_url, story)
-    assert "Send it as PDF. Add --force to retry it" in holdfast(sqlite_url, "retry", 1).err
+    assert "Send it as PDF. Retry it with --force, once" in holdfast(sqlite_url, "retry", 1).err
 
 
 # cancel

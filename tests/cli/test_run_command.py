@@ -273,16 +273,29 @@ def test_what_cannot_run_is_refused_before_anything_is_stored(
     assert as_json.code == 2 and words in as_json.json["error"]["message"]
 
 
-def test_code_must_be_allowed_by_name_where_others_work(postgres_url: str, tmp_path: Path) -> None:
-    file = written(tmp_path, CHAIN)
-    said = holdfast(postgres_url, "run", file)
-    assert said.code == 2 and "inline code" in said.err and "--allow-code" in said.err
-    assert holdfast(postgres_url, "run", file, "--allow-code", "--json").json["status"] == "completed"
+def test_code_of_a_file_of_ones_own_runs_also_where_others_work(postgres_url: str, tmp_path: Path) -> None:
+    assert holdfast(postgres_url, "run", written(tmp_path, CHAIN), "--json").json["status"] == "completed"
     shell = written(tmp_path, playbook("  - step: a\n    type: shell\n    command: [echo, hello]\n"))
-    said = holdfast(postgres_url, "run", shell, "--allow-code")
-    assert said.code == 2 and "--allow-shell" in said.err
-    said = holdfast(postgres_url, "run", shell, "--allow-shell", "--json")
-    assert said.json["result"]["data"] == "hello"
+    assert holdfast(postgres_url, "run", shell, "--json").json["result"]["data"] == "hello"
+
+
+@pytest.mark.parametrize(
+    ("step", "what", "flag"),
+    [
+        ("type: shell\n    command: [echo, hello]", "shell commands", "--allow-shell"),
+        ("type: python\n    code: 'def main(): return 1'", "inline code", "--allow-code"),
+    ],
+)
+def test_code_of_children_must_be_allowed_by_name_where_others_work(
+    postgres_url: str, tmp_path: Path, step: str, what: str, flag: str
+) -> None:
+    child = playbook(f"  - step: a\n    {step}\n", path="tests/child")
+    holdfast(postgres_url, "catalog", "add", written(tmp_path, child, "child.yaml"))
+    parent = playbook("  - step: p\n    type: playbook\n    path: tests/child\n", path="tests/parent")
+    file = written(tmp_path, parent, "parent.yaml")
+    said = holdfast(postgres_url, "run", file)
+    assert said.code == 2 and what in said.err and flag in said.err
+    assert holdfast(postgres_url, "run", file, flag, "--json").json["status"] == "completed"
 
 
 def test_functions_that_only_the_database_names_must_be_allowed_where_others_work(
@@ -311,13 +324,14 @@ def test_json_on_a_terminal_moves_no_cursor(sqlite_url: str, tmp_path: Path) -> 
     assert said.json["workload"] == {"x": "\x9b31m \u202e é"}
 
 
-def test_what_the_playbook_does_not_need_is_left_to_others(sqlite_url: str, tmp_path: Path) -> None:
-    asking = playbook("  - step: ask\n    type: sleep\n    seconds: 0\n", path="tests/other")
-    holdfast(sqlite_url, "catalog", "add", written(tmp_path, asking, "other.yaml"))
-    holdfast(sqlite_url, "submit", "tests/other", "--lane", "manual")
-    assert holdfast(sqlite_url, "run", written(tmp_path, CHAIN)).code == 0
-    [left] = holdfast(sqlite_url, "queue", "--status", "queued", "--json").json["items"]
-    assert (left["step"], left["attempts"]) == ("ask", 0)
+def test_a_run_leaves_other_executions_alone(store_url: str, tmp_path: Path) -> None:
+    napping = "  - step: nap\n    type: sleep\n    seconds: 0\n"
+    file = written(tmp_path, playbook(napping))
+    holdfast(store_url, "catalog", "add", file)
+    holdfast(store_url, "submit", "tests/flow", "--lane", "manual")
+    assert holdfast(store_url, "run", file).code == 0
+    [left] = holdfast(store_url, "queue", "--status", "queued", "--json").json["items"]
+    assert (left["execution_id"], left["attempts"]) == (1, 0)
 
 
 # without running

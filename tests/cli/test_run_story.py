@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.cli.run_end import step_record
 from holdfast.cli.run_screen import TreeRow, fitting, told_step, tree_rows
-from holdfast.cli.run_story import Stand, Story, reason_of
+from holdfast.cli.run_story import Lease, Stand, Story, reason_of
 from holdfast.core.model import Event, EventType
 from holdfast.core.retry import RetryPolicy
 from holdfast.playbook.definition import Definition, Edge, ForEach, Step
@@ -108,7 +109,11 @@ def test_elements_are_counted_and_told_when_they_fail() -> None:
     assert told.stand("a") is Stand.RUNNING
     told("step_started", "b", control=True)
     assert told.stand("a") is Stand.FAILED
-    assert told.shown("a") == "4/4, 1 failed: Processing timed out (too slow)"
+    assert told.shown("a") == "3/4, 1 failed, 1 not run: Processing timed out (too slow)"
+    assert step_record(told.story.steps["a"], told.story)["elements"] == {
+        **{"total": 4, "done": 2, "failed": 1},
+        "not_run": 1,
+    }
 
 
 def test_a_fan_that_completes_tells_how_many_healed() -> None:
@@ -120,6 +125,99 @@ def test_a_fan_that_completes_tells_how_many_healed() -> None:
         told("action_completed", "a", attempt=element + 1, element=element)
     assert told("step_completed", "a") == ["a: done: 2 of 2, 1 of them healed"]
     assert told.shown("a") == "2 of 2, 1 of them healed"
+
+
+def test_of_a_fan_that_is_resumed_the_elements_that_were_done_count() -> None:
+    told = Told(step("a", for_each=ForEach(items="x", fail_fast=True)))
+    told("step_started", "a")
+    told("action_started", "a", attempt=1)
+    told("action_completed", "a", attempt=1, elements=3)
+    told("action_started", "a", attempt=1, element=0)
+    told("action_completed", "a", attempt=1, element=0)
+    told("action_started", "a", attempt=1, element=1)
+    told("action_error", "a", element=1, **ERROR)
+    told("step_failed_terminal", "a", element=1, dead_reason="exhausted")
+    told("step_skipped", "a", element=2, reason="a failed")
+    told("execution_failed")
+    told("manual_retry", from_stage="a")
+    told("step_started", "a", elements=[1, 2])
+    assert told.shown("a").endswith(" 1/3")
+    for element in (1, 2):
+        told("action_started", "a", attempt=1, element=element)
+        told("action_completed", "a", attempt=1, element=element)
+    assert told("step_completed", "a") == ["a: done: 3 of 3"]
+    record = step_record(told.story.steps["a"], told.story)
+    assert (record["attempts"], record["elements"]) == (1, {"total": 3, "done": 3})
+
+
+def test_a_fan_that_begins_anew_counts_anew() -> None:
+    told = Told(step("a", for_each=ForEach(items="x")))
+    told("step_started", "a")
+    told("action_completed", "a", attempt=1, elements=2)
+    told("action_started", "a", attempt=1, element=0)
+    told("action_completed", "a", attempt=1, element=0)
+    told("execution_failed")
+    told("manual_retry", from_stage="a")
+    told("step_started", "a")
+    assert (told.stand("a"), told.shown("a")) == (Stand.QUEUED, "queued")
+
+
+def test_the_child_of_a_retried_step_is_that_of_its_last_attempt() -> None:
+    told = Told(step("a", type="playbook"))
+    told("step_started", "a")
+    told("action_started", "a", attempt=1)
+    told("lease_released", "a", attempt=1, reason="child")
+    assert told.story.steps["a"].unseen == [1]
+    first = told.story.steps["a"].child = Story(8, Definition(path="q", steps=(step("inner"),)))
+    told("action_started", "a", attempt=1)
+    assert told.story.steps["a"].child is first  # the same attempt goes on with what its child returned
+    told("action_error", "a", **ERROR)
+    told("step_retry", "a", attempt=1, delay=1.0, available_at=told.now + 1)
+    told("action_started", "a", attempt=2)
+    assert told.story.steps["a"].child is None and told.story.steps["a"].former == [first]
+
+
+def test_what_another_process_has_says_so() -> None:
+    told = Told(step("a", retry=RetryPolicy(max_attempts=2)))
+    told("step_started", "a")
+    told("action_started", "a", attempt=1, worker="host:1:x")
+    told.story.steps["a"].work.lease = Lease(told.now + 50)
+    assert told.shown("a") == "held by another process, perhaps lost; if so, tried again in 50 s"
+    told("action_started", "a", attempt=2, worker="host:1:x")
+    told.story.steps["a"].work.lease = Lease(told.now - 1)
+    assert told.shown("a") == "held by another process, perhaps lost; if so, fails soon"
+    told.story.steps["a"].work.lease = Lease(told.now + 50, is_renewed=True)
+    assert told.shown("a") == "runs in another process"
+
+
+def test_of_elements_that_another_process_has_the_number_is_told() -> None:
+    told = Told(step("a", for_each=ForEach(items="x")))
+    told("step_started", "a")
+    told("action_completed", "a", attempt=1, elements=3)
+    for element in (0, 1):
+        told("action_started", "a", attempt=1, element=element, worker="host:1:x")
+    told.story.steps["a"].elements[1].lease = Lease(told.now + 9)
+    held = "1 held by another process, perhaps lost; if so, tried again in 9 s"
+    assert told.shown("a").endswith(f" 0/3, {held}")
+
+
+def test_what_leads_to_an_error_handler_is_said_above_it() -> None:
+    told = Told(step("a", on_error="alarm"), step("alarm"))
+    labels = [row.label.rstrip() for row in tree_rows(told.story, told.now)]
+    assert labels == ["a", "when a fails", "alarm"]
+
+
+def test_a_long_name_leaves_room_for_what_is_told() -> None:
+    long = "a_name_that_goes_on_" * 4
+    told = Told(step(long, "b"), step("b"))
+    told("step_started", long)
+    told("action_started", long, attempt=1)
+    told("step_started", "b")
+    first, second = tree_rows(told.story, told.now, columns=60)
+    assert (first.label, first.told) == (f"{long[:19]}…", "attempt 1/3, 1 s")
+    assert second.label == "b".ljust(20)
+    [deep] = tree_rows(Told(step(long)).story, 0.0, outer=" │  " * 8, columns=60)
+    assert deep.label.endswith(long)  # nothing is told of it
 
 
 def test_sleeping_and_waiting_for_a_child() -> None:

@@ -14,7 +14,7 @@ import pytest
 from engine_scenario import Scenario, codes, completed, on_both_stores, ref, stage
 from flow_scenario import begin, control, finish, job, lease_all, states, status, to, told_of
 from holdfast.core.catalogue import Category
-from holdfast.core.errors import InvalidInput
+from holdfast.core.errors import InvalidInput, RetryRefused
 from holdfast.core.model import Deferred, Leased, Report
 from holdfast.engine import Engine, Submission
 from holdfast.engine.children import DEPTH_MAX, Children
@@ -382,3 +382,81 @@ async def test_a_child_in_a_playbook_that_has_failed_meanwhile_is_not_begun(s: S
     assert await children_of(s) == []
     assert await s.engine.sweep() == 0
     assert await told_of(s, execution_id, "execution_failed") == ["execution_failed"]
+
+
+@on_both_stores
+async def test_a_worker_of_one_family_is_given_nothing_else(s: Scenario) -> None:
+    await define_family(s)
+    other = await s.submit(lane="manual")
+    execution_id = await s.submit()
+    handlers = [*s._handlers, "type/playbook"]
+
+    async def lease(family: int) -> list[Leased]:
+        return (await s.engine.lease("w1", handlers, 100, family=family)).jobs
+
+    [call] = await lease(execution_id)
+    assert (call.execution_id, call.step) == (execution_id, "call")
+    assert codes(await s.report(wants(call))) == ["accepted"]
+    [child_id] = await children_of(s)
+    [work] = await lease(execution_id)
+    assert work.execution_id == child_id
+    await s.fail(work)
+    asked = await s.engine.lease("w1", handlers, 100, family=execution_id)
+    assert not asked.jobs and asked.next_due == s.now + 1
+    s.tick(1)
+    [work] = await lease(execution_id)
+    await s.complete(work)
+    [call] = await lease(execution_id)
+    await s.complete(call, '{"data": 1}')
+    assert [job.step for job in await lease(execution_id)] == ["after"]
+    assert [job.execution_id for job in await lease(other)] == [other]
+
+
+@on_both_stores
+async def test_a_worker_of_one_family_keeps_to_limits(s: Scenario) -> None:
+    await s.define(stage("work", limit="portal"))
+    await s.engine.controls.set_limit("portal", 1, manual_reserve=0)
+    mine, other = await s.submit(), await s.submit()
+    [job_] = (await s.engine.lease("w1", s._handlers, 5, family=mine)).jobs
+    assert job_.execution_id == mine and job_.limited
+    assert (await s.engine.lease("w2", s._handlers, 5, family=other)).jobs == []
+    await s.complete(job_)
+    assert len((await s.engine.lease("w2", s._handlers, 5, family=other)).jobs) == 1
+
+
+@on_both_stores
+async def test_a_worker_of_one_family_runs_its_lost_jobs_alone(s: Scenario) -> None:
+    await s.define(stage("work"))
+    mine, other = await s.submit(), await s.submit()
+    assert len(await s.lease()) == 2
+    await s.lose()
+    s.tick(1)
+    asked = await s.engine.lease("w1", s._handlers, 5, family=mine)
+    assert not asked.jobs and asked.alone_ready
+    [job_] = (await s.engine.lease("w1", s._handlers, 5, alone=True, family=mine)).jobs
+    assert job_.execution_id == mine
+    assert not (await s.engine.lease("w1", s._handlers, 5, family=mine)).alone_ready
+    assert (await s.engine.lease("w1", s._handlers, 5, family=other)).alone_ready
+
+
+@on_both_stores
+async def test_a_child_that_failed_waits_for_nobody_its_parent_does(s: Scenario) -> None:
+    await define_family(s, attempts=1)
+    execution_id = await s.submit()
+    await call_child(s)
+    [child_id] = await children_of(s)
+    await s.run_to_failure()
+    assert (await s.execution(child_id)).parent_id == execution_id
+    overview = await s.engine.overview()
+    assert (overview.executions["failed"], overview.executions["running"]) == (0, 1)
+    assert (await s.engine.failures()).items == [] and await s.engine.failure_groups() == []
+    [call] = (await begin(s, "call")).values()
+    await s.fail(call, "the child has failed")
+    assert [row.execution_id for row in (await s.engine.failures()).items] == [execution_id]
+    with pytest.raises(RetryRefused, match=f"for a step of execution {execution_id}") as refused:
+        await s.retry(child_id)
+    assert refused.value.code == "child_execution"
+    assert refused.value.guidance == f"Retry execution {execution_id}: it starts this work again."
+    assert [[answer.execution_id for answer in batch] async for batch in s.engine.redrive()] == [
+        [execution_id]
+    ]

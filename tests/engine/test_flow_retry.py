@@ -526,3 +526,173 @@ async def test_a_way_out_of_a_cycle_that_depended_on_what_was_handed_on_is_gone_
     await s.retry(execution_id, from_stage="end")
     [end] = (await begin(s, "end")).values()
     assert end.input == '{"n":2}'
+
+
+BESIDE = (
+    control("start", to("p"), to("c")),
+    job("p", to("q")),
+    job("q", attempts=1),
+    job("c", to("d", "{{ c.n == 1 }}")),
+    job("d"),
+)
+
+
+async def failed_at_q_while_c_was_under_way(s: Scenario) -> int:
+    await s.define(*BESIDE)
+    execution_id = await s.submit()
+    await finish(s, "start")
+    jobs = await begin(s, "p", "c")
+    await s.complete(jobs["p"])
+    await s.fail((await begin(s, "q"))["q"])
+    await s.complete(jobs["c"], '{"n": 1}')
+    assert await status(s, execution_id) == "failed"
+    return execution_id
+
+
+@on_both_stores
+async def test_from_an_earlier_step_another_branch_that_completed_while_it_failed_is_kept(
+    s: Scenario,
+) -> None:
+    execution_id = await failed_at_q_while_c_was_under_way(s)
+    await s.retry(execution_id, from_stage="p")
+    assert await states(s, execution_id) == {"p": "queued", "d": "queued"}
+    assert await skipped_in_last_round(s, execution_id) == ["start", "c"]
+    await finish(s, "p", "d")
+    await finish(s, "q")
+    assert await status(s, execution_id) == "completed"
+
+
+@on_both_stores
+async def test_from_an_earlier_step_only_what_is_not_done_of_other_elements_runs_again(s: Scenario) -> None:
+    await s.define(
+        control("start", to("p"), to("fan")),
+        job("p", to("q")),
+        job("q", attempts=1),
+        each("fan", "{{ workload }}", to("sum", parts="{{ fan }}"), attempts=1),
+        job("sum"),
+    )
+    execution_id = await s.submit()
+    await finish(s, "start")
+    await finish(s, p=1, fan=[1, 2, 3])
+    jobs = await begin(s, "q", "fan[0]", "fan[1]", "fan[2]")
+    await s.complete(jobs["fan[0]"], "10")
+    await s.complete(jobs["fan[1]"], "20")
+    await s.fail(jobs["q"])
+    await s.fail(jobs["fan[2]"])
+    await s.retry(execution_id, from_stage="p")
+    assert await states(s, execution_id) == {"p": "queued", "fan[2]": "queued"}
+    jobs = await begin(s, "p", "fan[2]")
+    await s.complete(jobs["p"])
+    await s.complete(jobs["fan[2]"], "30")
+    both = await begin(s, "q", "sum")
+    assert json.loads(both["sum"].input) == {"parts": [10, 20, 30]}
+
+
+@on_both_stores
+async def test_a_retry_after_a_deadline_does_not_wait_for_elements_that_ended_with_it(s: Scenario) -> None:
+    await s.define(
+        each("fan", "{{ workload }}", fail_fast=True, on_error="fix", attempts=1), job("fix", attempts=1)
+    )
+    execution_id = await s.submit(deadline_seconds=30.0)
+    await finish(s, fan=[1, 2])
+    jobs = await begin(s, "fan[0]", "fan[1]")
+    await s.fail(jobs["fan[0]"], "no", category=Category.PERMANENT)
+    await begin(s, "fix")
+    s.tick(31)
+    await s.engine.sweep()
+    assert await status(s, execution_id) == "failed"
+    await s.retry(execution_id)
+    await finish(s, "fix")
+    assert await status(s, execution_id) == "completed"
+
+
+@on_both_stores
+async def test_a_full_retry_asks_before_it_throws_away_elements_that_are_done(s: Scenario) -> None:
+    await s.define(each("fan", "{{ workload }}", attempts=1))
+    execution_id = await s.submit()
+    await finish(s, fan=[1, 2])
+    jobs = await begin(s, "fan[0]", "fan[1]")
+    await s.complete(jobs["fan[0]"])
+    await s.fail(jobs["fan[1]"])
+    with pytest.raises(RetryRefused, match="discards the results of fan") as refused:
+        await s.retry(execution_id, full=True)
+    assert refused.value.code == "confirmation_required"
+    await s.retry(execution_id, full=True, confirm=True)
+    assert await states(s, execution_id) == {"fan": "queued"}
+
+
+@on_both_stores
+async def test_a_full_retry_of_which_nothing_is_done_needs_no_confirmation(s: Scenario) -> None:
+    await s.define(each("fan", "{{ workload }}", attempts=1))
+    execution_id = await s.submit()
+    await finish(s, fan=[1])
+    await s.fail((await begin(s, "fan[0]"))["fan[0]"])
+    await s.retry(execution_id, full=True)
+    assert await states(s, execution_id) == {"fan": "queued"}
+
+
+@on_both_stores
+async def test_a_refusal_for_the_sake_of_another_branch_says_where_to_retry_from(s: Scenario) -> None:
+    await s.define(
+        control("start", to("a"), to("x")),
+        job("a", attempts=1),
+        job("x", to("y", "x.nope > 1")),
+        job("y"),
+    )
+    execution_id = await s.submit()
+    await finish(s, "start")
+    jobs = await begin(s, "a", "x")
+    await s.fail(jobs["a"])
+    await s.complete(jobs["x"], '{"n": 1}')
+    with pytest.raises(InvalidInput, match="cannot be gone again") as refused:
+        await s.retry(execution_id)
+    assert refused.value.guidance == "Retry it from x, or in full."
+    await s.retry(execution_id, from_stage="x")
+
+
+@on_both_stores
+async def test_a_redrive_of_many_asks_for_all_decisions_at_once(s: Scenario) -> None:
+    await s.define(*BESIDE)
+    for _ in range(5):
+        await s.submit()
+    handlers = [*s._handlers, "type/sleep"]
+
+    async def lease() -> list[Any]:
+        return (await s.engine.lease("w", handlers, 100)).jobs
+
+    await s.report(*map(completed, await lease()))
+    jobs = await lease()
+    await s.report(*(completed(job) for job in jobs if job.step == "p"))
+    await s.report(*(failed(job) for job in await lease()))
+    await s.report(*(completed(job, '{"n": 1}') for job in jobs if job.step == "c"))
+    transactions, amend = 0, s.store.amend_executions
+
+    async def counted(*arguments: Any, **named: Any) -> None:
+        nonlocal transactions
+        transactions += 1
+        await amend(*arguments, **named)
+
+    s.store.amend_executions = counted  # type: ignore[method-assign]
+    answers = [answer async for batch in s.engine.redrive() for answer in batch]
+    assert [answer.code for answer in answers] == ["redriven"] * 5
+    assert transactions == 2
+
+
+@on_both_stores
+async def test_a_list_that_was_made_while_it_failed_is_made_again(s: Scenario) -> None:
+    await s.define(
+        control("start", to("p"), to("fan")),
+        job("p", to("q")),
+        job("q", attempts=1),
+        each("fan", "{{ workload }}"),
+    )
+    execution_id = await s.submit()
+    await finish(s, "start")
+    jobs = await begin(s, "p", "fan")
+    await s.complete(jobs["p"])
+    await s.fail((await begin(s, "q"))["q"])
+    await s.complete(jobs["fan"], "[1, 2]")
+    await s.retry(execution_id, from_stage="p")
+    await finish(s, p=1, fan=[1, 2])
+    await finish(s, "q", "fan[0]", "fan[1]")
+    assert await status(s, execution_id) == "completed"

@@ -63,6 +63,10 @@ class Elements:
         return [msgspec.json.decode(self.output[number]) for number in sorted(self.status)]
 
     @property
+    def not_done(self) -> list[int]:
+        return [number for number, status in self.status.items() if status != DONE]
+
+    @property
     def left(self) -> int:
         return sum(status == LIVE for status in self.status.values())
 
@@ -363,21 +367,30 @@ class FlowHistory:
         if self._told == Counter(begun) and self.definition.step(begun[0].step).is_control:
             self._go_on_with(tried)
             return
+        left = {step: each.not_done for step, each in self.each.items()}
+        late = self._late | {step: self.each[step].outputs() for step, numbers in left.items() if not numbers}
         for name in (stage, None):
             tried = self.reference.tried()
             try:
-                moves = tried.resumed_from(name)
+                moves = tried.resumed_from(name, late, [step for step, numbers in left.items() if numbers])
             except NoWayOn:
                 continue
             starts = Counter(move for move in moves if move.what == START)
             kept = {step for step in self._kept if not tried.has_completed(step)}
-            if starts == self._told and not kept:
-                self._go_on_with(tried)
+            begun = {move.step: [NO_ELEMENT] for move in starts}
+            partly = {
+                step: numbers for step, numbers in left.items() if step in tried.live and step not in begun
+            }
+            if starts == self._told and self._again == begun | partly and not kept:
+                self._go_on_with(tried, partly)
                 return
         raise Violation(f"{event} of {self.reference.live} began with {self._told}, kept {self._kept}")
 
-    def _go_on_with(self, reference: Reference) -> None:
-        self.reference, self.each, self._late = reference, {}, {}
+    def _go_on_with(self, reference: Reference, partly: Mapping[str, list[int]] | None = None) -> None:
+        self.reference, self._late = reference, {}
+        self.each = {step: self.each[step] for step in partly or ()}
+        for step, numbers in (partly or {}).items():
+            self.each[step].status.update(dict.fromkeys(numbers, LIVE))
         self._told.clear()
 
     def _goes_on_as_told(self) -> bool:
@@ -385,7 +398,7 @@ class FlowHistory:
         gone on from."""
         tried = self.reference.tried()
         expected = {
-            step: [number for number, status in self.each[step].status.items() if status != DONE]
+            step: self.each[step].not_done
             if step in self.each
             else []
             if step in self._late

@@ -112,7 +112,7 @@ async def retry(world: World) -> Afterwards:
         force=random.random() < 0.5,
         by="somebody",
     )
-    expected = _refusal(request, line, world.clock.now)
+    expected = _refusal(request, line, world.clock.now, has_results=_has_results(world, line))
     world.tell("{} retries {}: {}", process, line.id, request)
     refused: str | None = None
     try:
@@ -171,7 +171,22 @@ async def redrive(world: World) -> Afterwards:
     return afterwards
 
 
-def _refusal(request: RetryRequest, line: ExecutionLine, now: float) -> str | None:
+def _has_results(world: World, line: ExecutionLine) -> bool:
+    """Of a chain it tells itself; else something was done, and more than a decision or a list made."""
+    definition = world.definitions[line.definition_id]
+    if definition.is_linear:
+        return line.last_completed_stage is not None
+    return any(
+        job.status == JobStatus.DONE
+        and not job.superseded
+        and not definition.step(job.step).is_control
+        and (job.is_element or definition.step(job.step).for_each is None)
+        for job in world.invariants.jobs.values()
+        if job.execution_id == line.id
+    )
+
+
+def _refusal(request: RetryRequest, line: ExecutionLine, now: float, *, has_results: bool) -> str | None:
     error = line.stored_error
     if line.status != ExecutionStatus.FAILED or error is None:
         return "not_failed"
@@ -183,7 +198,7 @@ def _refusal(request: RetryRequest, line: ExecutionLine, now: float) -> str | No
         return "retry_cap"
     if line.last_manual_retry_at is not None and now < line.last_manual_retry_at + COOLDOWN_SECONDS:
         return "cooldown"
-    if request.full and line.last_completed_stage is not None and not request.confirm:
+    if request.full and has_results and not request.confirm:
         return "confirmation_required"
     return None
 

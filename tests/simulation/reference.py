@@ -11,7 +11,7 @@ keeps the answers themselves, so that the two can only agree where both are righ
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from holdfast.core.errors import HoldfastError
@@ -120,8 +120,9 @@ class Reference:
     def died(self, step: str) -> list[Move]:
         return self._moved(lambda: self._end(step, DIED, {"error": "told"}))
 
-    def resumed_from(self, name: str | None) -> list[Move]:
-        """What starts where everything from this step on is forgotten, and all that has not ended."""
+    def resumed_from(self, name: str | None, late: Mapping[str, Any], partly: Collection[str]) -> list[Move]:
+        """What starts where everything from this step on is forgotten, and all that has not ended. Elsewhere
+        what is `late` has completed since with these outputs, and what is `partly` done goes on."""
         kept, graph = self._kept, self._graph
         again = set(graph.out) if name is None else {name, *graph.behind(name)}
         for first, members in graph.members.items():
@@ -130,7 +131,8 @@ class Reference:
                 again.update(members)
 
         def forget() -> None:
-            for step in again | kept.live.keys():
+            ended = {step: late[step] for step in kept.live.keys() & late.keys() - again}
+            for step in again | (kept.live.keys() - ended.keys() - set(partly)):
                 for known in (kept.live, kept.ended, kept.visits, kept.inputs, kept.outputs, kept.seeds):
                     known.pop(step, None)
                 kept.deaths.discard(step)
@@ -142,7 +144,10 @@ class Reference:
                     kept.turn.pop(first, None)
                     kept.back.pop(first, None)
                     kept.at_rest.discard(first)
-            if graph.entry not in kept.ended:
+            for step, output in ended.items():
+                self.outputs[step] = output
+                self._end(step, DONE, self.inputs[step])
+            if graph.entry not in kept.ended and graph.entry not in kept.live:
                 self._start(graph.entry, {})
 
         return self._moved(forget)

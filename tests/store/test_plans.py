@@ -354,6 +354,7 @@ async def use_every_verb(store: Store) -> None:
     await store.alone_ready(request(), NOW)
     await store.next_due(request(), NOW)
     done, failed, released = await claim(store)
+    assert await claim(store, family=done.execution_id) == []
     await store.heartbeat([Beat(done.id, done.fence)], NOW, NOW + 60)
     await store.expired(NOW, 1)
     await store.overdue(NOW, 1)

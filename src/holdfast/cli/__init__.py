@@ -2,12 +2,14 @@
 
 Each command lives in a file of its own and imports what it needs only when it runs, so that `--help`
 answers at once. Whatever a command raises ends here as a sentence and an exit code that scripts can use:
-0 done, 1 what was asked about failed, 2 refused, 3 the database cannot be used.
+0 done, 1 what was asked about failed, 2 refused, 3 the database cannot be used, 74 what it has to say cannot
+be written.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import sys
@@ -30,7 +32,7 @@ from holdfast.cli.executions import executions
 from holdfast.cli.limits import limits
 from holdfast.cli.migrate import migrate
 from holdfast.cli.options import EXIT_DATABASE, EXIT_REFUSED
-from holdfast.cli.output import shown
+from holdfast.cli.output import complain
 from holdfast.cli.pause import pause, resume
 from holdfast.cli.queue import queue
 from holdfast.cli.redrive import redrive
@@ -45,6 +47,8 @@ from holdfast.core.errors import HoldfastError, StoreError, StoreUrlInvalid
 # What a shell reports of a program that was interrupted, or whose reader went away.
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
+EXIT_OUTPUT = 74
+_NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 FAMILIES = {
     "Playbooks": ("run", "validate", "catalog"),
@@ -62,18 +66,17 @@ class CommandLine(click.Group):
         if not standalone_mode:
             return run()
         given = sys.argv[1:] if args is None else list(args)
-        sys.exit(exit_code_of(run, as_json="--json" in given))
+        sys.exit(_written(partial(exit_code_of, run, as_json="--json" in given)))
 
     def invoke(self, ctx: click.Context) -> Any:
         """`holdfast queue | head` ends without a word, as other tools do."""
         try:
-            answer = super().invoke(ctx)
-            sys.stdout.flush()
-            return answer
+            try:
+                return super().invoke(ctx)
+            finally:
+                sys.stdout.flush()
         except BrokenPipeError:
-            # What is still in the buffer would be tried again at the end of the process.
-            with contextlib.suppress(OSError, ValueError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_output()
             ctx.exit(EXIT_BROKEN_PIPE)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -116,6 +119,26 @@ def _is_not_said_elsewhere(record: logging.LogRecord) -> bool:
     return not record.exc_info
 
 
+def _written(run: Callable[[], int]) -> int:
+    """The exit code of a command, or that of a full disk under its output."""
+    try:
+        return run()
+    except OSError as error:
+        if error.errno not in _NOT_WRITTEN:
+            raise
+        _drop_output()
+        with contextlib.suppress(OSError):
+            complain(f"holdfast: The output cannot be written: {error.strerror}.")
+            complain("  What was done is kept; repeat the command, or look with holdfast status.")
+        return EXIT_OUTPUT
+
+
+def _drop_output() -> None:
+    """What is still in the buffer would be tried again at the end of the process."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def exit_code_of(run: Callable[[], Any], *, as_json: bool) -> int:
     """Run a command; an error of ours is a sentence and what to do next, never a stack trace."""
     try:
@@ -136,9 +159,9 @@ def exit_code_of(run: Callable[[], Any], *, as_json: bool) -> int:
         if as_json:
             _tell_json(error.code, str(error), guidance)
         else:
-            click.echo(f"holdfast: {shown(str(error))}", err=True)
+            complain(f"holdfast: {error}", hang=4)
             if guidance:
-                click.echo(f"  {shown(guidance)}", err=True)
+                complain(f"  {guidance}")
         lost = isinstance(error, StoreError) and not isinstance(error, StoreUrlInvalid)
         return EXIT_DATABASE if lost else EXIT_REFUSED
 

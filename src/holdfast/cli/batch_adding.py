@@ -158,10 +158,11 @@ def _progress(total: int | None) -> Iterator[Progress]:
     if not sys.stderr.isatty():
         yield lambda items: None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from holdfast.cli.output import new_console
+
     columns = (TextColumn("items"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=new_console(stderr=True), transient=True) as bar:
         task = bar.add_task("items", total=total)
         yield lambda items: bar.update(task, completed=items)

@@ -24,7 +24,18 @@ from holdfast.cli.batch_screen import (
     told_state,
     told_wave,
 )
-from holdfast.cli.output import BAD, DIM, HEAD, WAITING, is_terminal, moment, sentence, shown, wall_time
+from holdfast.cli.output import (
+    BAD,
+    DIM,
+    HEAD,
+    WAITING,
+    is_terminal,
+    moment,
+    new_console,
+    sentence,
+    shown,
+    wall_time,
+)
 from holdfast.core.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -179,10 +190,9 @@ def _is_hindrance(key: object) -> bool:
 
 class LiveScreen:
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.live import Live
 
-        self._live = Live(console=Console(highlight=False), auto_refresh=False, transient=True)
+        self._live = Live(console=new_console(), auto_refresh=False, transient=True)
         self._live.start()
 
     def show(self, look: Look) -> None:

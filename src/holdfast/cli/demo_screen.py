@@ -12,6 +12,7 @@ import click
 
 from holdfast.cli.demo_pipeline import STAGES
 from holdfast.cli.demo_story import Item, Line, Tone, what_happened
+from holdfast.cli.output import new_console
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -86,10 +87,9 @@ class LiveScreen:
     """Log lines that scroll, and below them a table of inputs and stages that is always current."""
 
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.live import Live
 
-        self._console = Console(highlight=False)
+        self._console = new_console()
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
         self._live.start()
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.code_places import places_in_trace
+from holdfast.cli.going_on import SAME_AGAIN, ends_the_same_again
 from holdfast.cli.output import (
     BAD,
     DIM,
@@ -30,9 +31,10 @@ from holdfast.cli.output import (
     wall_time,
 )
 from holdfast.core.gates import BARRIER, BatchRow
+from holdfast.core.model import Event, EventType
 
 if TYPE_CHECKING:
-    from holdfast.core.model import ExecutionRow, JobRow
+    from holdfast.core.model import ExecutionRow, JobRow, RetryNote
     from holdfast.engine import Engine, ExecutionView
 
 POLL_SECONDS = 0.5
@@ -76,7 +78,29 @@ def as_record(view: ExecutionView) -> dict[str, Any]:
     }
 
 
-def show_execution(view: ExecutionView, now: float, batch: BatchRow | None = None) -> None:
+async def failed_stages(engine: Engine, view: ExecutionView) -> list[str]:
+    """Where each of the failed attempts that are kept was: of a step that runs for each of many, at which
+    element. The notes of them do not say that; the history does, in the same order."""
+    notes = view.execution.retry_history
+    if not notes or not any(job.element >= 0 for job in view.jobs):
+        return [note.stage for note in notes]
+    errors: list[Event] = []
+    last = None
+    while page := await engine.events(view.id, after=last):
+        last = page[-1].id
+        errors += [event for event in page if event.type is EventType.ACTION_ERROR]
+    stages = []
+    for note, event in zip(notes, errors[-len(notes) :], strict=False):
+        known = (event.step, event.data.get("attempt"), event.data.get("timestamp"))
+        is_same = known == (note.stage, note.attempt, note.timestamp)
+        stages.append(stage_name(note.stage, event.data.get("element")) if is_same else note.stage)
+    return stages
+
+
+def show_execution(
+    view: ExecutionView, now: float, batch: BatchRow | None = None, stages: Sequence[str] = ()
+) -> None:
+    """`stages` are those of its failed attempts."""
     execution, error = view.execution, view.error
     summary = view.summary
     if error is not None and error.final:  # what to do has a line of its own below
@@ -96,6 +120,7 @@ def show_execution(view: ExecutionView, now: float, batch: BatchRow | None = Non
             ("lane", execution.lane.value),
             ("mode", execution.mode.value if execution.mode.value != execution.lane.value else None),
             ("batch", _batch_of(execution, batch)),
+            ("started for", None if execution.parent_id is None else f"execution {execution.parent_id}"),
             ("key", _key_of(execution)),
             ("submitted", moment(execution.created_at, now)),
             ("ended", moment(execution.finished_at, now)),
@@ -129,14 +154,7 @@ def show_execution(view: ExecutionView, now: float, batch: BatchRow | None = Non
         fields((step, clipped(compact(output), CELL_CHARS)) for step, output in view.outputs.items())
     if execution.retry_history and (len(execution.retry_history) > 1 or error is None):
         say()
-        say("Failed attempts", HEAD)
-        table(
-            ("when", "stage", "attempt", "error", "message"),
-            [
-                (wall_time(note.timestamp), note.stage, note.attempt, note.error_type, note.message)
-                for note in execution.retry_history
-            ],
-        )
+        _show_failed_attempts(execution, stages)
     current = view.jobs[-1]
     if batch is not None and batch.closed_at is None and current.held_by == BARRIER:
         say()
@@ -145,12 +163,35 @@ def show_execution(view: ExecutionView, now: float, batch: BatchRow | None = Non
         assert error is not None
         force = " --force" if error.category.value == "permanent" else ""
         say()
-        hint(f"Retry from {error.stage}, once the cause is gone:  holdfast retry {execution.id}{force}")
+        if ends_the_same_again(view):
+            hint(SAME_AGAIN)
+        else:
+            hint(f"Retry from {error.stage}, once the cause is gone:  holdfast retry {execution.id}{force}")
+
+
+def _show_failed_attempts(execution: ExecutionRow, stages: Sequence[str]) -> None:
+    say("Failed attempts", HEAD)
+    notes = execution.retry_history
+    named = stages if len(stages) == len(notes) else [note.stage for note in notes]
+    table(
+        ("when", "stage", "attempt", "error", "message"),
+        [
+            (wall_time(note.timestamp), stage, note.attempt, note.error_type, _message(note))
+            for stage, note in zip(named, notes, strict=True)
+        ],
+    )
+    if any(_message(note).endswith("…") for note in notes):
+        hint(f"All of their messages:  holdfast events {execution.id}")
+
+
+def _message(note: RetryNote) -> str:
+    return clipped(note.message, CELL_CHARS)
 
 
 def _show_stages(view: ExecutionView, now: float) -> None:
     rounds = view.execution.round > 1
     rows, styles = [], []
+    made = Counter((job.round, job.step, job.visit) for job in view.jobs if job.element >= 0)
     for job, elements in _shown_jobs(view.jobs):
         row: list[object] = [job.round] if rounds else []
         if elements:
@@ -160,12 +201,16 @@ def _show_stages(view: ExecutionView, now: float) -> None:
             styles.append("")
             continue
         state = f"dead, {job.dead_reason.value}" if job.dead_reason else job.status.value
+        if (count := made.get((job.round, job.step, job.visit))) and job.element < 0:
+            state = f"made the list: {count:,}"  # how the step itself goes, its elements tell
         name = stage_name(job.step, job.element, job.visit)
         attempts = f"{job.attempts}/{job.max_attempts}"
         rows.append([*row, name, state, attempts, _when(job, now), job.worker_id or ""])
         superseded = job.round < view.execution.round and job.status == "dead"
         styles.append("dim" if superseded else STATUS_STYLES.get(job.status.value, ""))
     for step, reason in view.skipped.items():
+        if view.error is not None and step == view.error.stage:
+            continue  # it failed; only elements of it were skipped
         rows.append([*([view.execution.round] if rounds else []), step, "skipped", "", reason, ""])
         styles.append("dim")
     head = ("stage", "status", "attempts", "when", "worker")
@@ -208,9 +253,12 @@ def _batch_of(execution: ExecutionRow, batch: BatchRow | None) -> str | None:
 
 
 def _key_of(execution: ExecutionRow) -> str | None:
-    """As it was given; stored, the key of an item begins with its batch, in which alone it holds."""
+    """As it was given; stored, the key of an item begins with its batch, in which alone it holds. That of a
+    child nobody has given."""
     key = execution.idempotency_key
-    return None if key is None else key.removeprefix(f"batch {execution.batch_id}: ")
+    if key is None or execution.parent_id is not None:
+        return None
+    return key.removeprefix(f"batch {execution.batch_id}: ")
 
 
 def tell_left_waiting(view: ExecutionView) -> None:

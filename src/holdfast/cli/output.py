@@ -6,14 +6,16 @@ cursor or change colours are shown, never obeyed.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -38,6 +40,7 @@ STATUS_STYLES = {
 }
 
 WRAPPED_CHARS_MIN = 30
+NAME_CHARS_MIN = 16
 _UNITS = (("d", 86_400.0), ("h", 3_600.0), ("min", 60.0))
 
 
@@ -45,18 +48,45 @@ def is_terminal() -> bool:
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
-def show_json(value: object) -> None:
-    """One JSON document on stdout; records become objects, with their fields as they are named."""
+def show_json(value: object, to: TextIO | None = None) -> None:
+    """One JSON document on stdout, or on what `stdout_for_json` gave; records become objects, with their
+    fields as they are named."""
     import msgspec
 
-    utf8 = (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "") == "utf8"
+    utf8 = (getattr(to or sys.stdout, "encoding", None) or "").lower().replace("-", "") == "utf8"
     text = json.dumps(msgspec.to_builtins(value), indent=2, ensure_ascii=not utf8)
     if not text.isascii():
         # JSON lets through characters from beyond ASCII that terminals obey: those are written as escapes.
         text = "".join(
             char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text
         )
-    click.echo(text)
+    click.echo(text, to)
+
+
+@contextlib.contextmanager
+def stdout_for_json() -> Iterator[TextIO]:
+    """Stdout for one document alone: whatever else is printed meanwhile, by code of users or by processes it
+    starts, goes to stderr. That stays so to the end of this process, for such code may print then as well;
+    only an error gets stdout back, to be told there."""
+    before = sys.stdout
+    before.flush()
+    try:
+        number = before.fileno()
+    except OSError:  # it is in memory, and no process can write to it
+        with contextlib.redirect_stdout(sys.stderr):
+            yield before
+        return
+    document = os.fdopen(os.dup(number), "w", encoding=before.encoding, errors=before.errors)
+    # Where stderr is closed its number may be that of any file.
+    elsewhere = 2 if sys.stderr is not None else os.open(os.devnull, os.O_WRONLY)
+    os.dup2(elsewhere, number)
+    try:
+        with contextlib.redirect_stdout(sys.stderr or before):
+            yield document
+    except BaseException:
+        before.flush()  # what was printed and is still in its buffer
+        os.dup2(document.fileno(), number)
+        raise
 
 
 def say(text: str = "", style: str = "", *, hang: int | None = None) -> None:
@@ -69,15 +99,33 @@ def say(text: str = "", style: str = "", *, hang: int | None = None) -> None:
     from rich.text import Text
 
     console = _console()
+    for part in wrapped(text, console.width, hang):
+        console.print(Text(part, style=style), soft_wrap=True)
+
+
+def complain(text: str, *, hang: int | None = None) -> None:
+    """The same on stderr."""
+    text = shown(text)
+    if sys.stderr is None:
+        return
+    lines = wrapped(text, shutil.get_terminal_size().columns, hang) if sys.stderr.isatty() else [text]
+    for line in lines:
+        click.echo(line, err=True)
+
+
+def wrapped(text: str, width: int, hang: int | None = None) -> Iterator[str]:
+    """Its lines, none of them wider than this but for a command on a line of its own: one that is broken
+    cannot be copied."""
     for line in text.split("\n"):
+        if line.lstrip().startswith("holdfast "):
+            yield line
+            continue
         indent = len(line) - len(line.lstrip()) if hang is None else hang
         # On a screen too narrow for that, what is wrapped begins at the left.
-        indent = indent if indent <= console.width - WRAPPED_CHARS_MIN else 0
-        parts = textwrap.wrap(
-            line, max(console.width, 1), subsequent_indent=" " * indent, break_on_hyphens=False
-        )
-        for part in parts or [""]:
-            console.print(Text(part, style=style))
+        indent = indent if indent <= width - WRAPPED_CHARS_MIN else 0
+        yield from textwrap.wrap(
+            line, max(width, 1), subsequent_indent=" " * indent, break_on_hyphens=False
+        ) or [""]
 
 
 def agreed(question: str) -> bool:
@@ -136,7 +184,8 @@ def fields(pairs: Iterable[tuple[str, object]]) -> None:
     from rich.text import Text
 
     grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True)
+    # A long name leaves room for what it is.
+    grid.add_column(overflow="fold", max_width=max(_console().width // 3, NAME_CHARS_MIN))
     grid.add_column(overflow="fold")
     for name, text in told:
         grid.add_row(Text(name, style=DIM), Text(text, style=STATUS_STYLES.get(text, "")))
@@ -218,6 +267,16 @@ def counted(count: int, one: str, many: str | None = None) -> str:
 
 @cache
 def _console() -> Console:
+    return new_console()
+
+
+def new_console(*, stderr: bool = False) -> Console:
+    """What draws on a terminal. With NO_COLOR it has no styles either: to a reader dim is a colour too."""
     from rich.console import Console
 
-    return Console(highlight=False, markup=False)
+    return Console(
+        highlight=False,
+        markup=False,
+        stderr=stderr,
+        color_system=None if os.environ.get("NO_COLOR") else "auto",
+    )

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.options import EXIT_FAILED, by_option, database_option, json_option, opened
 from holdfast.core.errors import RetryRefused
+
+if TYPE_CHECKING:
+    from holdfast.engine import Engine
 
 
 @click.command(epilog="Example:  holdfast retry 42 --from embed", short_help="Run a failed execution on.")
@@ -36,7 +40,11 @@ def retry(
 
     Refused with exit code 2 where it would not help or is too early; the sentence says why and what to do.
     """
+    from holdfast.cli.going_on import advised, at
     from holdfast.cli.output import agreed, hint, say, show_json
+
+    options = f"{f' --from {from_stage}' if from_stage else ''}{' --full' if full else ''}"
+    command = f"holdfast retry {execution}{options}{' --confirm' if confirm else ''}"
 
     async def run() -> tuple[int, str]:
         from holdfast.engine import RetryRequest
@@ -50,13 +58,15 @@ def retry(
                     break
                 except RetryRefused as refusal:
                     if refusal.code != "confirmation_required" or as_json or not _can_ask():
-                        raise _with_option(refusal) from None
+                        view = await engine.view(execution)
+                        forced = f"{command} --force{at(url)}"
+                        again = forced if force else f"{command}{at(url)}"
+                        raise advised(_with_option(refusal), view, again, forced) from None
                     say(str(refusal))
                     if not agreed("Discard them and run it from the beginning?"):
                         sys.exit(EXIT_FAILED)
                     sure = True
-            view = await engine.view(execution)
-            return view.execution.round, view.jobs[-1].step
+            return (await engine.view(execution)).execution.round, await _began_at(engine, execution)
 
     round_, stage = asyncio.run(run())
     if as_json:
@@ -64,6 +74,19 @@ def retry(
     else:
         say(f"Execution {execution} runs again from {stage} (round {round_}).")
         hint(f"How it goes:  holdfast status {execution} --wait")
+
+
+async def _began_at(engine: Engine, execution_id: int) -> str:
+    """The stage that the last retry by hand began at."""
+    from holdfast.core.model import EventType
+
+    stage, last = "", None
+    while page := await engine.events(execution_id, after=last):
+        last = page[-1].id
+        for event in page:
+            if event.type is EventType.MANUAL_RETRY:
+                stage = event.data["from_stage"]
+    return stage
 
 
 def _can_ask() -> bool:
@@ -74,8 +97,6 @@ def _with_option(refusal: RetryRefused) -> RetryRefused:
     """The refusal, its guidance in terms of this command."""
     from holdfast.cli.output import sentence
 
-    option = {"confirmation_required": "--confirm", "permanent_error": "--force"}.get(refusal.code)
-    if option is not None:
-        what = "discard them" if option == "--confirm" else "retry it once the cause is repaired"
-        refusal.guidance = f"{sentence(refusal.guidance)} Add {option} to {what}.".strip()
+    if refusal.code == "confirmation_required":
+        refusal.guidance = f"{sentence(refusal.guidance)} Add --confirm to discard them.".strip()
     return refusal

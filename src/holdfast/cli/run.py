@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -97,12 +96,11 @@ def run(
 
 
 def given_workload(definition: Definition, source: str | None, settings: tuple[str, ...]) -> dict[str, Any]:
-    """The playbook's own workload, with what was given over it. A field of `--set` that the playbook does not
-    have is likely a slip; whoever means it gives it by `--workload`."""
-    from holdfast.cli.submit import read_workload, with_field
+    """The playbook's own workload, with what was given over it."""
+    from holdfast.cli.submit import read_workload, refuse_slip, with_fields
     from holdfast.engine.beginning import with_defaults
 
-    given = None if source is None else read_workload(source, ())
+    given = read_workload(source)
     if given is not None and not isinstance(given, dict):
         raise InvalidInput(
             "The workload of a playbook is an object.", guidance="""Write it like '{"file": "a.pdf"}'."""
@@ -110,20 +108,5 @@ def given_workload(definition: Definition, source: str | None, settings: tuple[s
     # A copy: fields are set in it, and the definition must stay as it is.
     workload: dict[str, Any] = json.loads(json.dumps(with_defaults(definition, given)))
     for setting in settings:
-        _refuse_slip(setting, workload, definition)
-        workload = with_field(workload, setting)
-    return workload
-
-
-def _refuse_slip(setting: str, workload: Mapping[str, Any], definition: Definition) -> None:
-    import difflib
-
-    name = setting.partition("=")[0].partition(".")[0]
-    if not definition.workload or name in workload or "=" not in setting:
-        return
-    near = next(iter(difflib.get_close_matches(name, list(workload), 1)), None)
-    raise InvalidInput(
-        f"--set {name}: the workload of {definition.path} has no {name!r}."
-        + (f" Did you mean {near!r}?" if near else ""),
-        guidance=f"It has: {', '.join(workload)}. Others can be given with --workload.",
-    )
+        refuse_slip(setting, workload, definition)
+    return dict(with_fields(workload, settings))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-import shlex
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from holdfast.cli.code_places import places_in_trace
-from holdfast.cli.options import URL_DEFAULT, URL_VARIABLE
+from holdfast.cli.going_on import SAME_AGAIN, at, ends_the_same_again, forced_resume
 from holdfast.cli.output import (
     BAD,
     DIM,
@@ -44,11 +46,11 @@ def as_record(view: ExecutionView, story: Story) -> dict[str, Any]:
         "summary": view.summary,
         "result": view.result,
         "error": None if view.error is None else msgspec.to_builtins(view.error),
-        "steps": [_step_record(step, story) for step in story.steps.values()],
+        "steps": [step_record(step, story) for step in story.steps.values()],
     }
 
 
-def _step_record(step: StepStory, story: Story) -> dict[str, Any]:
+def step_record(step: StepStory, story: Story) -> dict[str, Any]:
     record: dict[str, Any] = {
         "step": step.name,
         "type": story.definition.step(step.name).type,
@@ -59,14 +61,18 @@ def _step_record(step: StepStory, story: Story) -> dict[str, Any]:
     if step.visit > 1:
         record["visits"] = step.visit
     if step.has_elements:
-        counts = step.counts
-        record["elements"] = {"total": len(step.elements)} | {
-            stand.value: counts[stand] for stand in counts if counts[stand]
-        }
+        record["elements"] = _elements_record(step)
     error = step.error
     if error:
         record["error"] = {name: error.get(name) for name in ("error_type", "category", "message")}
     return record
+
+
+def _elements_record(step: StepStory) -> dict[str, int]:
+    """How many there are, and how many stand where; those that will not be begun are counted apart."""
+    begun = Counter(work.stand for work in step.elements.values() if work.attempt or not step.not_run)
+    record = {"total": step.total} | {stand.value: count for stand, count in begun.items()}
+    return record | ({"not_run": step.not_run} if step.not_run else {})
 
 
 def show_end(view: ExecutionView, story: Story, url: str, resume: str) -> None:
@@ -100,13 +106,15 @@ def show_end(view: ExecutionView, story: Story, url: str, resume: str) -> None:
     for line in places_in_trace(error.stack_trace):
         say(f"  {clipped(line, PLACE_CHARS)}", DIM)
     say()
-    go_on = resume
-    if error.category.value == "permanent":
-        go_on = f"holdfast retry {execution.id} --force{at(url)} && {resume}"
-    hint(f"Go on at {error.stage}, once the cause is gone:")
-    hint(f"  {go_on}")  # on a line of its own: a command that is wrapped cannot be copied
-    if error.category.value != "transient":
-        hint("A corrected playbook is run anew: an execution keeps the version it began with.")
+    if ends_the_same_again(view):
+        hint(SAME_AGAIN)
+    else:
+        is_permanent = error.category.value == "permanent"
+        hint(f"Go on at {error.stage}, once the cause is gone:")
+        # On a line of its own: a command that is wrapped cannot be copied.
+        hint(f"  {forced_resume(execution.id, url, resume) if is_permanent else resume}")
+        if error.category.value != "transient":
+            hint("A corrected playbook is run anew: an execution keeps the version it began with.")
     hint(f"All about it:  holdfast status {execution.id}{at(url)}")
 
 
@@ -135,28 +143,9 @@ def show_result(result: Any, execution_id: int, url: str) -> None:
     lines = shown(json.dumps(result, indent=2, ensure_ascii=False)).split("\n")
     kept = lines[:RESULT_LINES_MAX] if is_terminal() else lines
     for line in kept:
-        say(line)
+        click.echo(line)  # as it is: a break inside of a text would not be JSON any more
     if len(kept) < len(lines):
         hint(f"… {len(lines) - len(kept):,} more lines:  holdfast status {execution_id} --json{at(url)}")
-
-
-def resume_command(execution_id: int, url: str, file: str | None, folder: str) -> str:
-    """Its functions are looked for beside the file, which is named where that is not the current folder."""
-    import os
-
-    is_elsewhere = file not in (None, "-") and folder != os.getcwd()
-    named = f" {shlex.quote(str(file))}" if is_elsewhere else ""
-    return f"holdfast run{named} --resume {execution_id}{at(url)}"
-
-
-def at(url: str) -> str:
-    """What must be typed to reach the same database."""
-    import os
-
-    usual = os.environ.get(URL_VARIABLE) or URL_DEFAULT
-    from holdfast.core.masking import mask_secrets
-
-    return "" if url == usual else f" --db {shlex.quote(mask_secrets(url))}"
 
 
 def _took(seconds: float) -> str:

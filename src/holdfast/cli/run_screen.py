@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import click
 
-from holdfast.cli.output import BAD, DIM, GOOD, WAITING, counted, is_terminal, shown, span
-from holdfast.cli.run_story import UNDER_WAY, Line, Stand, StepStory, Story, reason_of
+from holdfast.cli.output import BAD, DIM, GOOD, WAITING, counted, is_terminal, new_console, shown, span
+from holdfast.cli.run_story import UNDER_WAY, Line, Stand, StepStory, Story, Work, reason_of
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+    from holdfast.playbook.outline import Row
 
 _MARKS = {
     Stand.TO_COME: ("·", DIM),
@@ -35,7 +37,10 @@ _STYLES = {Stand.DONE: GOOD, Stand.FAILED: BAD, Stand.RETRY: WAITING}
 BAR_CHARS = 20
 # What the terminal needs beside the tree: the line typed, the cursor's own, and a line of what is in the way.
 OTHER_LINES = 4
-NAME_CHARS_MAX = 40
+NAME_CHARS_MIN, NAME_CHARS_MAX = 10, 40
+# Of a row beside its label and what is told: the mark, and the spaces between.
+MARK_CHARS = 5
+COLUMNS = 120
 ROWS_MIN = 5
 
 
@@ -93,10 +98,9 @@ class LiveScreen:
     """The tree, redrawn several times a second below what is said."""
 
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.live import Live
 
-        self._console = Console(highlight=False, markup=False)
+        self._console = new_console()
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
         self._live.start()
 
@@ -129,7 +133,7 @@ class LiveScreen:
 
         height = max(self._console.height - OTHER_LINES, ROWS_MIN)
         texts = []
-        for row in fitting(tree_rows(story, now), height):
+        for row in fitting(tree_rows(story, now, columns=self._console.width), height):
             text = Text(f"{row.mark} ", row.style, no_wrap=True, overflow="ellipsis")
             text.append(row.label, DIM if row.stand in (None, Stand.TO_COME, Stand.SKIPPED) else "default")
             if row.told:
@@ -149,23 +153,39 @@ class TreeRow(NamedTuple):
     stand: Stand | None
 
 
-def tree_rows(story: Story, now: float, outer: str = "") -> list[TreeRow]:
+def tree_rows(story: Story, now: float, outer: str = "", columns: int = COLUMNS) -> list[TreeRow]:
     """The steps with their marks; what a step has started stands below it."""
     wide = [len(row.prefix) + len(row.step) for row in story.rows if row.step is not None]
-    width = min(max(wide, default=0), NAME_CHARS_MAX) + len(outer)
+    width = min(max(wide, default=0), NAME_CHARS_MAX, columns // 3) + len(outer)
     drawn = []
-    for row in story.rows:
+    for place, row in enumerate(story.rows):
         if row.step is None:
-            drawn.append(TreeRow(" ", shown(f"{outer}{row.prefix}{row.text}"), "", DIM, None))
+            text = row.text or _apart(story.rows[place + 1])
+            drawn.append(TreeRow(" ", shown(f"{outer}{row.prefix}{text}"), "", DIM, None))
             continue
         step = story.steps[row.step]
         mark, style = _MARKS[step.stand]
-        label = f"{outer}{row.prefix}{row.step}"
-        told = told_step(step, now, control=story.definition.step(row.step).is_control)
-        drawn.append(TreeRow(mark, f"{label:{width}}" if told else label, shown(told), style, step.stand))
+        lead = f"{outer}{row.prefix}"
+        told = shown(told_step(step, now, control=story.definition.step(row.step).is_control))
+        label = _label(lead, row.step, width, columns - MARK_CHARS - len(told)) if told else lead + row.step
+        drawn.append(TreeRow(mark, label, told, style, step.stand))
         if step.child is not None:
-            drawn += tree_rows(step.child, now, f"{outer}{row.prefix}  ┊ ")
+            drawn += tree_rows(step.child, now, f"{lead}  ┊ ", columns)
     return drawn
+
+
+def _label(lead: str, name: str, width: int, room: int) -> str:
+    """The name, so wide that what is told of the steps stands in a column. A longer one gives way to that."""
+    label = f"{lead}{name}"
+    kept = max(width, len(lead) + NAME_CHARS_MIN)
+    if len(label) <= max(kept, room):
+        return f"{label:{width}}"
+    return f"{label[: kept - 1]}…"
+
+
+def _apart(row: Row) -> str:
+    """What leads to a step that is drawn by itself: `when fetch fails`."""
+    return row.text.partition("  ")[2]
 
 
 def told_step(step: StepStory, now: float, *, control: bool = False) -> str:
@@ -178,6 +198,8 @@ def told_step(step: StepStory, now: float, *, control: bool = False) -> str:
         return visit + _told_elements(step, now)
     attempt = f"attempt {step.attempt}/{step.max_attempts}" if step.max_attempts > 1 else ""
     match step.stand:
+        case Stand.RUNNING if step.work.lease is not None:
+            return visit + _told_lease([step.work], step.max_attempts, now)
         case Stand.RUNNING:
             told = f"{attempt}, {span(max(now - step.work.since, 0))}" if attempt else _running(step, now)
             before = reason_of(step.error)
@@ -204,6 +226,17 @@ def _running(step: StepStory, now: float) -> str:
     return f"running, {span(max(now - step.work.since, 0))}"
 
 
+def _told_lease(works: list[Work], max_attempts: int, now: float) -> str:
+    """Of work that another process has. It may be lost: only a lease that is renewed tells that it lives."""
+    leases = [work.lease for work in works if work.lease is not None]
+    if all(lease.is_renewed for lease in leases):
+        return "runs in another process"
+    until = max(lease.until for lease in leases if not lease.is_renewed)
+    then = "fails" if all(work.attempt >= max_attempts for work in works) else "tried again"
+    when = f"in {until - now:.0f} s" if until > now else "soon"
+    return f"held by another process, perhaps lost; if so, {then} {when}"
+
+
 def _countdown(step: StepStory, now: float) -> str:
     following = f"attempt {step.attempt + 1}/{step.max_attempts}"
     if step.until is None:
@@ -212,19 +245,24 @@ def _countdown(step: StepStory, now: float) -> str:
 
 
 def _told_elements(step: StepStory, now: float) -> str:
-    counts = step.counts
-    total = step.elements_total if step.elements_total is not None else len(step.elements)
-    ended = counts[Stand.DONE] + counts[Stand.FAILED] + counts[Stand.CANCELLED]
+    counts, total, not_run = step.counts, step.total, step.not_run
+    given_up = counts[Stand.CANCELLED] - not_run if counts[Stand.CANCELLED] > not_run else 0
+    ended = counts[Stand.DONE] + counts[Stand.FAILED] + given_up
     told = f"{ended:,}/{total:,}"
     if step.stand not in (Stand.DONE, Stand.FAILED, Stand.CANCELLED) and total:
         filled = BAR_CHARS * ended // total
         told = f"{'━' * filled}{'╌' * (BAR_CHARS - filled)} {told}"
     if counts[Stand.FAILED]:
         told += f", {counts[Stand.FAILED]:,} failed"
+    told += f", {given_up:,} given up" if given_up else ""
+    told += f", {not_run:,} not run" if not_run else ""
     if counts[Stand.RETRY]:
         told += f", {counts[Stand.RETRY]:,} to retry"
         if step.until is not None:
             told += f" in {max(step.until - now, 0.0):.1f} s"
+    held = [work for work in step.elements.values() if work.stand is Stand.RUNNING and work.lease is not None]
+    if held:
+        told += f", {len(held):,} {_told_lease(held, step.max_attempts, now)}"
     error = reason_of(step.error)
     return f"{told}: {error}" if error else told
 

@@ -60,13 +60,23 @@ class Work:
     since: float = 0.0
     until: float | None = None
     error: dict[str, Any] = field(default_factory=dict)
-    has_child: bool = False
+    worker: str = ""
+    lease: Lease | None = None
+
+
+@dataclass(slots=True)
+class Lease:
+    """That of a process which is not ours. Only one that has been renewed is known to live."""
+
+    until: float
+    is_renewed: bool = False
 
 
 @dataclass(slots=True)
 class StepStory:
     """One step. Elements of a for_each are counted by where they stand; `work` is that of the step itself.
-    `child` is the story of the execution that it waits for or has waited for."""
+    `child` is the story of the execution that its last attempt waits for or waited for; `former` are those of
+    earlier attempts that are not told to their ends, `unseen` the attempts whose child is to be found."""
 
     name: str
     max_attempts: int
@@ -78,6 +88,8 @@ class StepStory:
     reason: str = ""
     dead_reason: str = ""
     child: Story | None = None
+    former: list[Story] = field(default_factory=list)
+    unseen: list[int] = field(default_factory=list)
 
     @property
     def stand(self) -> Stand:
@@ -91,6 +103,18 @@ class StepStory:
     @property
     def counts(self) -> Counter[Stand]:
         return Counter(work.stand for work in self.elements.values())
+
+    @property
+    def total(self) -> int:
+        """How many elements there are, as far as it is known."""
+        return len(self.elements) if self.elements_total is None else self.elements_total
+
+    @property
+    def not_run(self) -> int:
+        """How many elements will not be begun any more."""
+        if self.work.stand in (Stand.FAILED, Stand.CANCELLED):
+            return self.total - sum(work.attempt > 0 for work in self.elements.values())
+        return sum(work.stand is Stand.CANCELLED and not work.attempt for work in self.elements.values())
 
     @property
     def attempt(self) -> int:
@@ -110,6 +134,12 @@ class StepStory:
             if work.error and work.stand in (Stand.RETRY, Stand.FAILED, Stand.RUNNING):
                 return work.error
         return {}
+
+    def leave_child(self) -> None:
+        """Another attempt begins, which may have a child of its own."""
+        if self.child is not None and not self.child.is_ended:
+            self.former.append(self.child)
+        self.child = None
 
 
 class Story:
@@ -153,10 +183,15 @@ class Story:
         if element is not None:
             step.elements[element] = Work(Stand.QUEUED, since=event.at)
             return []
-        if visit != step.visit or step.work.stand in ENDED:
-            step.elements, step.elements_total, step.visit = {}, None, visit
+        step.reason, step.dead_reason = "", ""
+        step.leave_child()
+        again = event.data.get("elements")
+        if again is not None:  # the others are done, and so is the list of them
+            step.work.stand = Stand.QUEUED
+            step.elements.update({number: Work(Stand.QUEUED, since=event.at) for number in again})
+            return []
+        step.elements, step.elements_total, step.visit = {}, None, visit
         step.work = Work(Stand.QUEUED, since=event.at, until=self._sleeps_until(event))
-        step.reason, step.dead_reason, step.child = "", "", None
         return [Line(event.at, self._name(event), f"visit {visit}", Stand.QUEUED)] if visit > 1 else []
 
     def _sleeps_until(self, event: Event) -> float | None:
@@ -175,14 +210,11 @@ class Story:
     def _action_started(self, event: Event, step: StepStory) -> list[Line]:
         work = self._work(event, step)
         again = work.stand in (Stand.RUNNING, Stand.ASIDE) and work.attempt == event.data["attempt"]
-        work.stand, work.attempt, work.since, work.until = (
-            Stand.RUNNING,
-            event.data["attempt"],
-            event.at,
-            None,
-        )
+        work.stand, work.since, work.until = Stand.RUNNING, event.at, None
+        work.attempt, work.worker, work.lease = event.data["attempt"], event.data.get("worker") or "", None
         if again or event.data.get("element") is not None:
             return []
+        step.leave_child()
         is_counted = step.max_attempts > 1 and not step.has_elements
         attempt = f"attempt {self._of(work.attempt, step)}" if is_counted else "starts"
         return [Line(event.at, self._name(event), attempt, Stand.RUNNING)]
@@ -208,7 +240,7 @@ class Story:
         text = "done"
         if step.elements:
             healed = sum(one.attempt > 1 for one in step.elements.values() if one.stand is Stand.DONE)
-            text = f"done: {step.counts[Stand.DONE]:,} of {len(step.elements):,}"
+            text = f"done: {step.counts[Stand.DONE]:,} of {step.total:,}"
             text += f", {healed:,} of them healed" if healed else ""
         elif work.attempt > 1:
             text = f"done, healed at attempt {self._of(work.attempt, step)}"
@@ -255,7 +287,9 @@ class Story:
         work, seconds = self._work(event, step), event.data.get("seconds")
         work.stand, work.until = Stand.QUEUED, None
         if event.data.get("reason") == "child":
-            work.stand, work.has_child = Stand.ASIDE, True
+            work.stand = Stand.ASIDE
+            if event.data.get("element") is None:
+                step.unseen.append(event.data.get("attempt", work.attempt))
         elif seconds is not None:
             work.stand, work.until = Stand.ASIDE, event.at + seconds
             return [Line(event.at, self._name(event), f"sleeps for {seconds:g} s", Stand.ASIDE)]
@@ -264,8 +298,19 @@ class Story:
     def _retried_by_hand(self, event: Event) -> list[Line]:
         self.status, self.ended_at = "running", None
         for step in self.steps.values():
-            if step.work.stand is not Stand.DONE:
-                self.steps[step.name] = StepStory(step.name, step.max_attempts, step.has_elements)
+            if step.work.stand is Stand.DONE:
+                continue
+            new = StepStory(step.name, step.max_attempts, step.has_elements)
+            if step.elements_total is not None:  # those that are done are kept, unless it begins anew
+                new.work.attempt, new.elements_total, new.visit = (
+                    step.attempt,
+                    step.elements_total,
+                    step.visit,
+                )
+                new.elements = {
+                    number: work for number, work in step.elements.items() if work.stand is Stand.DONE
+                }
+            self.steps[step.name] = new
         return [Line(event.at, "", f"retried by hand, from {event.data.get('from_stage')}", None)]
 
     def _ended(self, event: Event) -> list[Line]:

@@ -1,8 +1,8 @@
 """The work of `holdfast run`: a worker in this process for one playbook, its execution watched to the end.
 
-The worker offers only what the playbook needs. In a database that others use too it may, while it runs, work
-on other executions that need the same: that is why leave for inline code and shell, which a run has for its
-own file on the embedded store, must be given by name on PostgreSQL.
+The worker offers only what the playbook needs, and takes nothing but this execution's jobs and those of the
+children that it starts. Leave for inline code and shell a run has for its own file; for what others may have
+put into a database, as children are, it must be given by name on PostgreSQL.
 """
 
 from __future__ import annotations
@@ -18,20 +18,25 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
+from holdfast.cli.going_on import advised, forced_resume, resume_command
 from holdfast.cli.options import EXIT_FAILED, login_name, opened
-from holdfast.cli.output import hint, show_json
-from holdfast.cli.run_end import as_record, resume_command, show_end, show_kept, told_cut_off
+from holdfast.cli.output import hint, show_json, stdout_for_json
+from holdfast.cli.run_end import as_record, show_end, show_kept, told_cut_off
+from holdfast.cli.run_leases import Leases
 from holdfast.cli.run_screen import screen_for
-from holdfast.cli.run_story import Line, Stand, Story
-from holdfast.core.errors import InvalidInput, UnknownPipeline
+from holdfast.cli.run_story import Line, Stand, StepStory, Story
+from holdfast.core.errors import InvalidInput, RetryRefused, UnknownPipeline
 from holdfast.core.model import Lane
 from holdfast.engine import Submission
 from holdfast.engine.flow import ENTRY_HANDLER
 from holdfast.engine.manual_retry import RetryRequest
+from holdfast.engine.settle import child_key
 from holdfast.engine.sweeper import Sweeper
+from holdfast.engine.viewing import EXECUTION_JOBS_MAX
 from holdfast.steps.registry import CODE, EACH, FUNCTION_PREFIX, MODULES, SHELL
+from holdfast.store.interface import JobFilter
 from holdfast.tasks import end_tasks
 from holdfast.worker.connection import DirectConnection
 from holdfast.worker.loop import LEASE_SECONDS_DEFAULT, Worker
@@ -78,20 +83,22 @@ class Run:
         self._allow_code = allow_code
         self._allow_shell = allow_shell
         self._leaves_threads = False
+        self._document: TextIO | None = None
         self._now = self._began = 0.0
 
     def to_its_end(self, work: Coroutine[Any, Any, int]) -> int:
         """The exit code, once all is told."""
-        code = asyncio.run(work)
-        if self._leaves_threads:
-            # A function was cut off whose thread goes on: an ordinary exit would wait for it.
-            sys.stdout.flush()
-            os._exit(code)
+        with stdout_for_json() if self._as_json else contextlib.nullcontext() as self._document:
+            code = asyncio.run(work)
+            if self._leaves_threads:
+                # A function was cut off whose thread goes on: an ordinary exit would wait for it.
+                (self._document or sys.stdout).flush()
+                os._exit(code)
         return code
 
     async def start(self, definition: Definition, source: str, workload: dict[str, Any]) -> int:
         async with opened(self._url, create=True) as engine:
-            handlers = await self._handlers(engine, definition, _functions_of(definition))
+            handlers = await self._handlers(engine, definition, definition)
             await engine.catalog.add(definition, source)
             # What is submitted here gets this version, whoever adds another.
             await engine.register(definition)
@@ -113,18 +120,23 @@ class Run:
                     f"Execution {execution_id} was cancelled.",
                     guidance="Run its playbook again from the start.",
                 )
-            handlers = await self._handlers(engine, definition, self._functions_of_file())
+            handlers = await self._handlers(engine, definition, self._definition_of_file())
             await _follow(engine, story)  # what was before is known, and not told again
             if view.status == "failed":
-                await engine.retry(execution_id, RetryRequest(by=login_name()))
+                try:
+                    await engine.retry(execution_id, RetryRequest(by=login_name()))
+                except RetryRefused as refusal:
+                    resume = self._resume(story)
+                    forced = forced_resume(execution_id, self._url, resume)
+                    raise advised(refusal, view, resume, forced) from None
             return await self._work(engine, story, handlers)
 
     # what the worker needs
 
     async def _handlers(
-        self, engine: Engine, definition: Definition, own: frozenset[str]
+        self, engine: Engine, definition: Definition, own: Definition | None
     ) -> dict[str, Handler]:
-        """`own` are the functions that the file itself names."""
+        """`own` is what stands in the file itself."""
         from holdfast.functions import imported_functions
 
         needs = await needs_of(engine, definition)
@@ -142,20 +154,23 @@ class Run:
             hint(f"The steps of {named} are a program's: they run where its worker does.")
         return {key: handler for key, handler in offered.items() if key in needs.handlers}
 
-    def _functions_of_file(self) -> frozenset[str]:
+    def _definition_of_file(self) -> Definition | None:
         from holdfast.cli.playbook_files import STDIN, load
 
         if self._file in (None, STDIN):
-            return frozenset()
+            return None
         try:
-            return _functions_of(load(str(self._file)).definition)
+            return load(str(self._file)).definition
         except InvalidInput:  # it was changed since; the execution has its own version
-            return frozenset()
+            return None
 
-    def _check_leave(self, definition: Definition, needs: Needs, own: frozenset[str]) -> None:
+    def _check_leave(self, definition: Definition, needs: Needs, own: Definition | None) -> None:
         if self._url.startswith("sqlite"):
             return
-        if (stored := [name for name in needs.functions if name not in own]) and not self._allow_code:
+        if own == definition and not any(step.type == "playbook" for step in definition.steps):
+            return
+        named = frozenset() if own is None else _functions_of(own)
+        if (stored := [name for name in needs.functions if name not in named]) and not self._allow_code:
             # `os:system` is a function, too.
             raise InvalidInput(
                 f"{definition.path} calls {', '.join(stored)}, as this database has it and no file of yours.",
@@ -168,8 +183,8 @@ class Run:
         ):
             if key in needs.handlers and not is_given:
                 raise InvalidInput(
-                    f"{definition.path} has {what}, and this database may hold the work of others too.",
-                    guidance=f"While it runs, {what} of other executions may run on this machine as well."
+                    f"{definition.path} or a playbook that it starts has {what}, as this database has it.",
+                    guidance="Whoever may write to it chooses what runs on this machine."
                     f" Allow that with {flag}, or run it on a SQLite file of your own.",
                 )
 
@@ -179,8 +194,8 @@ class Run:
         screen = screen_for(silent=self._as_json)
         with _told_by(screen), _interrupt(told_cut_off(story.execution_id, self._resume(story))) as stop:
             try:
-                async with _working(engine, handlers) as working:
-                    await self._watch(engine, story, screen, stop, working.task)
+                async with _working(engine, handlers, story.execution_id) as working:
+                    await self._watch(engine, story, screen, stop, working)
                     if stop.is_set() and any(step.stand is Stand.RUNNING for step in story.steps.values()):
                         screen.say(f"Stopping: what runs may finish within {GRACE_SECONDS:.0f} s.")
                 self._leaves_threads = working.worker.leaves_threads
@@ -191,8 +206,9 @@ class Run:
         return await self._tell_end(engine, story)
 
     async def _watch(
-        self, engine: Engine, story: Story, screen: Screen, stop: asyncio.Event, worker: asyncio.Task[None]
+        self, engine: Engine, story: Story, screen: Screen, stop: asyncio.Event, working: _Working
     ) -> None:
+        leases = Leases(engine, working.worker.worker_id)
         # Of one that is resumed, what was before is history: its time is counted from here.
         is_resumed = story.last_event is not None
         still_since, hindrance = await engine.store.now(), ""
@@ -203,7 +219,7 @@ class Run:
             now = self._now = await engine.store.now()
             if not is_resumed and story.started_at is not None:
                 self._began = story.started_at
-            for line in told:
+            for line in (*told, *await leases.look(story, now)):
                 screen.line(line, self._began)
             if told or _is_moving(story):
                 still_since, hindrance = now, ""
@@ -212,15 +228,15 @@ class Run:
             screen.refresh(story, now, hindrance)
             if story.is_ended or stop.is_set():
                 return
-            if worker.done():
-                worker.result()
+            if working.task.done():
+                working.task.result()
             await asyncio.sleep(PAUSE_SECONDS)
             await engine.store.wait_for_work(ticket, REFRESH_SECONDS)
 
     async def _tell_end(self, engine: Engine, story: Story) -> int:
         view = await engine.view(story.execution_id)
         if self._as_json:
-            show_json(as_record(view, story))
+            show_json(as_record(view, story), self._document)
         elif view.status == "running":
             show_kept(view, self._url, self._resume(story))
         else:
@@ -296,24 +312,43 @@ async def _follow(engine: Engine, story: Story) -> list[Line]:
         if len(page) < EVENTS_PER_PAGE:
             break
     for step in story.steps.values():
-        if step.child is None and step.work.has_child and step.stand is Stand.ASIDE:
-            step.child = await _child_story(engine, story, step.name)
-        if step.child is not None and not step.child.is_ended:
-            told = await _follow(engine, step.child)
-            lines += [line._replace(step=f"{step.name}/{line.step}") for line in told]
+        await _find_children(engine, story, step)
+        for child in (*step.former, *([step.child] if step.child is not None else [])):
+            if not child.is_ended:
+                told = await _follow(engine, child)
+                lines += [line._replace(step=f"{step.name}/{line.step}") for line in told]
+        step.former = [child for child in step.former if not child.is_ended]
     return lines
 
 
-async def _child_story(engine: Engine, story: Story, step: str) -> Story | None:
-    """None where it has not been started yet, or has ended before it was seen."""
-    for job in (await engine.view(story.execution_id)).jobs:
-        if job.step != step or job.held_by != "child":
-            continue
-        for waiting in await engine.store.waiting_for_child(job_id=job.queue_id):
-            if waiting.child_id is not None:
-                child = (await engine.view(waiting.child_id)).execution
-                return Story(child.id, await engine.catalog.definition(child.path, child.version))
-    return None
+async def _find_children(engine: Engine, story: Story, step: StepStory) -> None:
+    """Those of the attempts that have one. One that is not there was not started yet, or is gone."""
+    for attempt in tuple(step.unseen):
+        child = await _child_story(engine, story, step, attempt)
+        is_last = attempt == step.attempt
+        if child is not None and is_last:
+            step.child = child
+        elif child is not None:
+            step.former.append(child)
+        if child is not None or not is_last or step.stand is not Stand.ASIDE:
+            step.unseen.remove(attempt)
+
+
+async def _child_story(engine: Engine, story: Story, step: StepStory, attempt: int) -> Story | None:
+    jobs = await engine.store.jobs(JobFilter(execution_id=story.execution_id, limit=EXECUTION_JOBS_MAX))
+    own = [job for job in jobs if (job.step, job.element, job.visit) == (step.name, -1, step.visit)]
+    if not own:
+        return None
+    job = own[-1]  # that of the last round
+    waiting = await engine.store.waiting_for_child(job_id=job.queue_id) if job.attempts == attempt else []
+    if waiting and waiting[0].child_id is not None:
+        child = await engine.store.execution(waiting[0].child_id)
+    else:  # nobody waits for it any more; only where its path is computed it cannot be found
+        path = str(story.definition.step(step.name).config.get("path"))
+        child = await engine.store.execution_by_key(path, child_key(job.queue_id, attempt))
+    if child is None:
+        return None
+    return Story(child.id, await engine.catalog.definition(child.path, child.version))
 
 
 def _is_moving(story: Story) -> bool:
@@ -322,10 +357,12 @@ def _is_moving(story: Story) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def _working(engine: Engine, handlers: Mapping[str, Handler]) -> AsyncIterator[_Working]:
-    """A worker and a sweeper beside us, for as long as the block lasts."""
+async def _working(
+    engine: Engine, handlers: Mapping[str, Handler], execution_id: int
+) -> AsyncIterator[_Working]:
+    """A worker for this execution and a sweeper beside us, for as long as the block lasts."""
     worker = Worker(
-        DirectConnection(engine),
+        DirectConnection(engine, family=execution_id),
         handlers,
         worker_id=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}",
         concurrency=CONCURRENCY,

@@ -54,7 +54,13 @@ def status(execution: int | None, is_waiting: bool, within: str | None, url: str
 async def _show_one(
     url: str, execution_id: int, is_waiting: bool, within: float | None, as_json: bool
 ) -> int:
-    from holdfast.cli.execution_screen import as_record, ended, show_execution, tell_left_waiting
+    from holdfast.cli.execution_screen import (
+        as_record,
+        ended,
+        failed_stages,
+        show_execution,
+        tell_left_waiting,
+    )
     from holdfast.cli.output import show_json
 
     async with opened(url) as engine:
@@ -67,7 +73,8 @@ async def _show_one(
         else:
             batch_id = view.execution.batch_id
             batch = None if batch_id is None else await engine.store.batch(batch_id)
-            show_execution(view, await engine.store.now(), batch)
+            stages = await failed_stages(engine, view)
+            show_execution(view, await engine.store.now(), batch, stages)
     if not is_waiting or view.status == "completed":
         return 0
     if view.status == "running" and not as_json:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.options import EXIT_FAILED, database_option, json_option, opened
-from holdfast.core.errors import InvalidInput
+from holdfast.core.errors import InvalidInput, UnknownPipeline
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine, Submission
+    from holdfast.playbook.definition import Definition
 
 
 @click.command(
@@ -66,9 +68,11 @@ def submit(
     from holdfast.core.retry import parse_duration
     from holdfast.engine import Submission
 
+    given = read_workload(workload)
+    known = list(given) if isinstance(given, dict) else []
     submission = Submission(
         path=pipeline,
-        workload=read_workload(workload, settings),
+        workload=with_fields(given, settings),
         lane=lane,  # type: ignore[arg-type]
         mode=mode,  # type: ignore[arg-type]
         idempotency_key=key,
@@ -76,41 +80,58 @@ def submit(
         deadline_seconds=None if deadline is None else parse_duration(deadline, field="deadline"),
     )
     seconds = None if within is None else parse_duration(within, field="within")
-    sys.exit(asyncio.run(_submit(url, submission, is_waiting or within is not None, seconds, as_json)))
+
+    async def run() -> int:
+        async with opened(url) as engine:
+            await _refuse_slips(engine, pipeline, known, settings)
+            return await _submit(engine, submission, is_waiting or within is not None, seconds, as_json)
+
+    sys.exit(asyncio.run(run()))
+
+
+async def _refuse_slips(engine: Engine, path: str, known: Collection[str], settings: tuple[str, ...]) -> None:
+    if not settings:
+        return
+    try:
+        definition = await engine.catalog.definition(path)
+    except UnknownPipeline:
+        return  # submitting to it says so
+    for setting in settings:
+        refuse_slip(setting, {**definition.workload, **dict.fromkeys(known)}, definition)
 
 
 async def _submit(
-    url: str, submission: Submission, is_waiting: bool, within: float | None, as_json: bool
+    engine: Engine, submission: Submission, is_waiting: bool, within: float | None, as_json: bool
 ) -> int:
     from holdfast.cli.execution_screen import (
         as_record,
         ended,
+        failed_stages,
         show_execution,
         tell_left_waiting,
         tell_submitted,
     )
     from holdfast.cli.output import hint, say, show_json
 
-    async with opened(url) as engine:
-        [submitted] = await engine.submit([submission])
-        if not as_json:
-            tell_submitted(submitted.id, submission.path, created=submitted.created)
-            if submitted.created and (
-                unoffered := await told_unoffered(engine, submission.path, submission.lane)
-            ):
-                hint(unoffered)
-        if not is_waiting:
-            if as_json:
-                show_json({"id": submitted.id, "created": submitted.created, "path": submission.path})
-            else:
-                hint(f"How it goes:  holdfast status {submitted.id}")
-            return 0
-        view = await ended(engine, submitted.id, within, quiet=as_json)
+    [submitted] = await engine.submit([submission])
+    if not as_json:
+        tell_submitted(submitted.id, submission.path, created=submitted.created)
+        if submitted.created and (
+            unoffered := await told_unoffered(engine, submission.path, submission.lane)
+        ):
+            hint(unoffered)
+    if not is_waiting:
         if as_json:
-            show_json({**as_record(view), "created": submitted.created})
+            show_json({"id": submitted.id, "created": submitted.created, "path": submission.path})
         else:
-            say()
-            show_execution(view, await engine.store.now())
+            hint(f"How it goes:  holdfast status {submitted.id}")
+        return 0
+    view = await ended(engine, submitted.id, within, quiet=as_json)
+    if as_json:
+        show_json({**as_record(view), "created": submitted.created})
+    else:
+        say()
+        show_execution(view, await engine.store.now(), stages=await failed_stages(engine, view))
     if view.status == "running" and not as_json:
         tell_left_waiting(view)
     return 0 if view.status == "completed" else EXIT_FAILED
@@ -134,23 +155,20 @@ async def told_unoffered(engine: Engine, path: str, lane: str) -> str:
     return f"No living worker offers its first step{in_lane}: it waits until one is started."
 
 
-def read_workload(source: str | None, settings: tuple[str, ...]) -> Any:
-    """The workload of `--workload`, with the fields of `--set` put into it."""
+def read_workload(source: str | None) -> Any:
+    """The workload of `--workload`."""
     import msgspec
 
-    workload: Any = None
-    if source is not None:
-        text, where = _text_of(source)
-        try:
-            workload = msgspec.json.decode(text)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise InvalidInput(
-                f"The workload {where} is not JSON: {error}.",
-                guidance="""Write it like '{"file": "a.pdf"}', or use --set file=a.pdf.""",
-            ) from None
-    for setting in settings:
-        workload = with_field(workload, setting)
-    return workload
+    if source is None:
+        return None
+    text, where = _text_of(source)
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidInput(
+            f"The workload {where} is not JSON: {error}.",
+            guidance="""Write it like '{"file": "a.pdf"}', or use --set file=a.pdf.""",
+        ) from None
 
 
 def _text_of(source: str) -> tuple[bytes, str]:
@@ -166,6 +184,29 @@ def _text_of(source: str) -> tuple[bytes, str]:
             f"The workload cannot be read from {source[1:]!r}: {getattr(error, 'strerror', None) or error}.",
             guidance="Check the name of the file; a relative one starts in this folder.",
         ) from None
+
+
+def refuse_slip(setting: str, known: Collection[str], definition: Definition) -> None:
+    """A field of `--set` that a playbook with a workload of its own does not have is likely a slip; whoever
+    means it gives it by `--workload`."""
+    import difflib
+
+    name = setting.partition("=")[0].partition(".")[0]
+    if not definition.workload or name in known or "=" not in setting:
+        return
+    near = next(iter(difflib.get_close_matches(name, list(known), 1)), None)
+    raise InvalidInput(
+        f"--set {name}: the workload of {definition.path} has no {name!r}."
+        + (f" Did you mean {near!r}?" if near else ""),
+        guidance=f"It has: {', '.join(known)}. Others can be given with --workload.",
+    )
+
+
+def with_fields(workload: Any, settings: tuple[str, ...]) -> Any:
+    """The workload, with the fields of `--set` put into it."""
+    for setting in settings:
+        workload = with_field(workload, setting)
+    return workload
 
 
 def with_field(workload: Any, setting: str) -> Any:

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from holdfast.core.errors import InvalidInput, UnknownExecution
+from holdfast.core.errors import InvalidInput, RetryRefused, UnknownExecution
 from holdfast.core.model import (
     Ack,
     AckCode,
@@ -184,10 +184,12 @@ class Engine:
         bulk: int | None = None,
         limited: int | None = None,
         ageing_seconds: float | None = None,
+        family: int | None = None,
     ) -> LeaseResult:
         """Up to `limit` ready jobs this worker has handlers for, in the order of lanes and ranks: at most
         `bulk` of them bulk, at most `limited` under a limit. Bulk jobs that have been ready for
-        `ageing_seconds` take their turn among the manual ones."""
+        `ageing_seconds` take their turn among the manual ones. With `family` only jobs of that execution and
+        of those that were started for it."""
         check_name(worker_id, what="worker id")
         if not 1 <= limit <= LEASE_JOBS_MAX:
             raise InvalidInput(f"A lease takes 1 to {LEASE_JOBS_MAX} jobs, not {limit}.")
@@ -207,6 +209,7 @@ class Engine:
             bulk=bulk,
             limited=limited,
             ageing_seconds=ageing_seconds,
+            family=family,
         )
         now = await self.store.now()
         claimed = await self.store.claim(request, now)
@@ -370,10 +373,24 @@ class Engine:
             changes.batches = book.changed()
             return changes
 
-        await self._planning.executions([execution_id], retry, book)
+        try:
+            await self._planning.executions([execution_id], retry, book)
+        except RetryRefused as refusal:
+            raise await self._naming_parent(refusal, execution_id) from None
         if not found:
             raise unknown_execution(execution_id)
         self.store.announce_work()
+
+    async def _naming_parent(self, refusal: RetryRefused, execution_id: int) -> RetryRefused:
+        child = await self.store.execution(execution_id) if refusal.code == "child_execution" else None
+        if child is None or child.parent_id is None:
+            return refusal
+        return RetryRefused(
+            f"Execution {execution_id} was started for a step of execution {child.parent_id}, and has ended"
+            " with its attempt.",
+            code="child_execution",
+            guidance=f"Retry execution {child.parent_id}: it starts this work again.",
+        )
 
     async def redrive(
         self,

@@ -35,13 +35,16 @@ Decided = tuple[Inputs | None, ...]
 Key = tuple[int, int, str, int, bytes | None, tuple[Output, ...]]
 
 
+WAS_DONE = "What this step does was done."
+
+
 class Undecidable(Exception):
     """What comes next cannot be told: a condition or a template of an edge has no value, a cycle went round
     too often. Why, where, and what to do."""
 
     error_type = "playbook_error"
     user_message = "The playbook has a mistake"
-    guidance = "Correct it and submit the work again. What this step does was done."
+    guidance = f"Correct it and submit the work again. {WAS_DONE}"
 
 
 class TooOften(Undecidable):

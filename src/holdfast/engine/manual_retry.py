@@ -17,7 +17,7 @@ from holdfast.core.catalogue import Category
 from holdfast.core.errors import InvalidInput, RetryRefused
 from holdfast.core.failures import StoredError
 from holdfast.core.gates import Place
-from holdfast.core.model import EventType, ExecutionState, ExecutionStatus, JobState
+from holdfast.core.model import EventType, ExecutionState, ExecutionStatus, JobState, JobStatus
 from holdfast.engine.batch_book import BatchBook, Start
 from holdfast.engine.decisions import Decisions
 from holdfast.engine.definitions import Definitions
@@ -26,6 +26,7 @@ from holdfast.engine.resuming import Resuming
 from holdfast.engine.settle import new_job, scheduled
 from holdfast.playbook import plan
 from holdfast.playbook.definition import Definition, Step
+from holdfast.playbook.faults import listed
 from holdfast.store.changes import Changes
 
 MANUAL_RETRIES_MAX = 5
@@ -62,6 +63,8 @@ def retry_plan(
     error = _STORED_ERROR.decode(execution.error) if execution.error else None
     stage = _stage(request, definition, error)
     _refuse(request, execution, error, now, redrive=redrive)
+    if request.full and not request.confirm:
+        _refuse_loss(execution, jobs, definition)
     assert error is not None, "a failed execution has its error"
     if not definition.is_linear:
         resuming = Resuming(definitions, decisions, book.decisions, execution, jobs, now)
@@ -212,12 +215,29 @@ def _refuse(
         )
     if not redrive:
         _refuse_haste(execution, now)
-    if request.full and execution.last_completed_stage is not None and not request.confirm:
+
+
+def _refuse_loss(execution: ExecutionState, jobs: Sequence[JobState], definition: Definition) -> None:
+    """Where a full retry would throw away what was done."""
+    lost = ""
+    if definition.is_linear:
+        if execution.last_completed_stage is not None:
+            lost = f"the results up to {execution.last_completed_stage}"
+    elif done := {job.step: None for job in jobs if _has_result(job, definition)}:
+        lost = f"the results of {listed(list(done))}"
+    if lost:
         raise RetryRefused(
-            f"A full retry discards the results up to {execution.last_completed_stage}.",
+            f"A full retry discards {lost}.",
             code="confirmation_required",
             guidance="Confirm it, or retry from the failed stage to keep them.",
         )
+
+
+def _has_result(job: JobState, definition: Definition) -> bool:
+    """Done, and more than a decision or the list of a for_each, which are made again at no cost."""
+    step = definition.step(job.step)
+    is_list = step.for_each is not None and not job.is_element
+    return job.status is JobStatus.DONE and not job.superseded and not (is_list or step.is_control)
 
 
 def _refuse_haste(execution: ExecutionState, now: float) -> None:

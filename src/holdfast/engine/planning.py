@@ -44,18 +44,21 @@ class Planning:
             try:
                 await transaction()
                 break
-            except DefinitionMissing as missing:
-                await self._definitions.load(missing.definition_id)
-            except CompletionMissing as missing:
-                await self.look_up(book, missing.execution_id, missing.step)
-            except DecisionsMissing as missing:
-                await self.decide(book, missing.needed)
+            except (DefinitionMissing, CompletionMissing, DecisionsMissing) as missing:
+                await self.supply(missing, book)
         self.attend(book)
 
-    async def look_up(self, book: BatchBook, execution_id: int, step: str) -> None:
-        """When a step was done, for a plan that is to run."""
-        found = await self._store.completed_at(execution_id, step)
-        book.completions[execution_id, step] = book.now if found is None else found
+    async def supply(
+        self, missing: DefinitionMissing | CompletionMissing | DecisionsMissing, book: BatchBook
+    ) -> None:
+        """What a plan has turned out to need, for its next run."""
+        if isinstance(missing, DefinitionMissing):
+            await self._definitions.load(missing.definition_id)
+        elif isinstance(missing, CompletionMissing):
+            found = await self._store.completed_at(missing.execution_id, missing.step)
+            book.completions[missing.execution_id, missing.step] = book.now if found is None else found
+        else:
+            await self.decide(book, missing.needed)
 
     async def decide(self, book: BatchBook, needed: Iterable[Needed]) -> None:
         book.decisions.update(await self._decisions.make(needed))

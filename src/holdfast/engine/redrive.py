@@ -18,7 +18,7 @@ from holdfast.core.errors import HoldfastError, InvalidInput
 from holdfast.core.model import DeadReason, ExecutionState, JobState
 from holdfast.core.payload import check_name
 from holdfast.engine.checks import check_execution_id, check_id, is_id, unknown_execution
-from holdfast.engine.decisions import Decisions
+from holdfast.engine.decisions import Decisions, DecisionsMissing, Needed
 from holdfast.engine.definitions import Definitions
 from holdfast.engine.manual_retry import RetryRequest, retry_plan
 from holdfast.engine.planning import Planning
@@ -108,6 +108,7 @@ class Redrive:
         def plan(executions: list[ExecutionState], jobs: list[JobState]) -> Changes:
             answers.clear()  # it may run again, after a definition was loaded
             whole = Changes()
+            missing: list[Needed] = []
             own: dict[int, list[JobState]] = {}
             for job in jobs:
                 own.setdefault(job.execution_id, []).append(job)
@@ -125,10 +126,15 @@ class Redrive:
                 except HoldfastError as refusal:
                     answers[execution.id] = _refused(execution.id, refusal)
                     continue
+                except DecisionsMissing as error:
+                    missing += error.needed
+                    continue
                 answers[execution.id] = Redriven(execution_id=execution.id, code=REDRIVEN)
                 whole.executions += part.executions
                 whole.new_jobs += part.new_jobs
                 whole.events += part.events
+            if missing:  # of all at once: each of them one by one would run all the others again
+                raise DecisionsMissing(missing)
             whole.batches = book.changed()
             return Changes() if self._dry_run else whole
 

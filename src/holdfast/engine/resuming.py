@@ -20,6 +20,7 @@ from holdfast.core.model import (
     JobState,
     JobStatus,
     element_of,
+    place_of,
     told_place,
 )
 from holdfast.engine.beginning import beginning_of
@@ -77,24 +78,20 @@ class Resuming:
 
     def from_where_it_stopped(self) -> Resumed:
         state, new, events = self._state, [], []
-        state.failing = None
+        # What was under way for others has ended with the execution.
+        state.failing, state.stragglers = None, 0
         done: dict[str, Inputs] = {}
         for name, visit in state.live.items():
-            rows = [job for (step, _), job in self._last.items() if step == name and job.visit == visit]
-            root = next(job for job in rows if not job.is_element)
+            root = self._root(name, visit)
+            told = told_place(root.element)
             if name in state.each:
-                again = [job for job in rows if job.is_element and job.status is not JobStatus.DONE]
-                state.each[name], jobs = self._elements(name, again)
-                told: dict[str, Any] = {
-                    "elements": [element_of(job.element) for job in again],
-                    **told_place(root.element),
-                }
+                jobs, elements = self._elements_again(state, name, visit)
+                told |= elements
             elif root.status is JobStatus.DONE and self._definition.step(name).for_each is None:
-                again, jobs = [], []
+                jobs = []
             else:
-                again, jobs = [root], [self._again(root)]
-                told = told_place(root.element)
-            if not again:  # it was under way when the execution failed, and has completed since
+                jobs = [self._again(root)]
+            if not jobs:  # it was under way when the execution failed, and has completed since
                 done[name] = msgspec.json.decode(root.input) if root.input else {}
                 continue
             new += jobs
@@ -105,12 +102,26 @@ class Resuming:
             moves = self._planned(
                 lambda name=name, inputs=inputs: plan.ended(  # type: ignore[misc]
                     self._graph, state, name, Ended.COMPLETED, self._decide, inputs
-                )
+                ),
+                behind=name,
             )
             for start in (move for move in moves if isinstance(move, Start)):
                 new.append(self._started(start))
                 events.append(event(EventType.STEP_STARTED, start.step, **told_place(new[-1].element)))
         return Resumed(state.to_json(), new, events, kept, [])
+
+    def _root(self, name: str, visit: int) -> JobState:
+        return self._last[name, place_of(visit, NO_ELEMENT)]
+
+    def _elements_again(self, state: State, name: str, visit: int) -> tuple[list[NewJob], dict[str, Any]]:
+        """New jobs for the elements of a step that are not done, and how that is told."""
+        again = [
+            job
+            for (step, _), job in self._last.items()
+            if step == name and job.visit == visit and job.is_element and job.status is not JobStatus.DONE
+        ]
+        state.each[name], jobs = self._elements(name, again)
+        return jobs, {"elements": [element_of(job.element) for job in again]}
 
     def _elements(self, name: str, again: list[JobState]) -> tuple[Each, list[NewJob]]:
         each = self._definition.step(name).for_each
@@ -139,8 +150,10 @@ class Resuming:
             )
         if self._graph.entry in again:
             return self._from_the_beginning()
-        kept = self._kept(again | self._state.live.keys())
+        kept = self._kept(again | self._without_elements())
         handled = self._handled(again)
+        # Of many elements elsewhere only those that are not done are run again.
+        partly = self._state.each.keys() - {*again, *kept}
         left = {
             first: keys
             for first, keys in self._state.left.items()
@@ -151,14 +164,30 @@ class Resuming:
             if step in self._graph.control and step in self._state.visits:
                 visits[step] = self._state.visits[step]
         state, moves = self._planned(lambda: plan.resumed(self._graph, visits, handled, left, self._decide))
-        starts = [move for move in moves if isinstance(move, Start)]
-        if not starts:
+        new, events, kept_rows = [], [], {*kept, *handled}
+        for start in (move for move in moves if isinstance(move, Start)):
+            told = told_place(place_of(start.visit, NO_ELEMENT))
+            if start.step in partly:
+                jobs, elements = self._elements_again(state, start.step, start.visit)
+                told |= elements
+                kept_rows.add(start.step)
+            else:
+                jobs = [self._started(start)]
+            new += jobs
+            events.append(event(EventType.STEP_STARTED, start.step, **told))
+        if not new:
             raise _cannot_be_gone_again("it leads nowhere this time")
-        new = [self._started(start) for start in starts]
-        events = [event(EventType.STEP_STARTED, job.step, **told_place(job.element)) for job in new]
-        again = self._last_visit.keys() - {*kept, *handled}
+        again = self._last_visit.keys() - kept_rows
         superseded = [(self._execution.id, step) for step in sorted(again)]
         return Resumed(state.to_json(), new, events, kept, superseded)
+
+    def _without_elements(self) -> set[str]:
+        """Steps whose lists were made when the execution was failing: nobody has fanned out."""
+        return {
+            name
+            for name in self._state.live.keys() - self._state.each.keys()
+            if self._definition.step(name).for_each is not None
+        }
 
     def _from_the_beginning(self) -> Resumed:
         """As it was submitted: with one job, which decides what comes next."""
@@ -175,13 +204,13 @@ class Resuming:
         superseded = [(self._execution.id, step) for step in sorted(self._last_visit)]
         return Resumed(beginning.plan, [first], events, [], superseded)
 
-    def _planned(self, walk: Callable[[], T]) -> T:
+    def _planned(self, walk: Callable[[], T], *, behind: str | None = None) -> T:
         try:
             return walk()
         except DecisionMissing as missing:
             raise DecisionsMissing([missing.needed]) from missing
         except (Undecidable, TooManyVisits) as error:
-            raise _cannot_be_gone_again(error) from error
+            raise _cannot_be_gone_again(error, behind) from error
 
     def _started(self, start: Start) -> NewJob:
         step = self._definition.step(start.step)
@@ -212,5 +241,9 @@ class Resuming:
         }
 
 
-def _cannot_be_gone_again(why: object) -> InvalidInput:
-    return InvalidInput(f"The way that it took cannot be gone again: {why}", guidance="Retry it in full.")
+def _cannot_be_gone_again(why: object, behind: str | None = None) -> InvalidInput:
+    """`behind` is the step that completed while the execution failed, after which nothing can come."""
+    return InvalidInput(
+        f"The way that it took cannot be gone again: {why}",
+        guidance="Retry it in full." if behind is None else f"Retry it from {behind}, or in full.",
+    )

@@ -18,6 +18,7 @@ from holdfast.core import transitions
 from holdfast.core.catalogue import Category
 from holdfast.core.failures import Failure, StoredError, classify, stored_error
 from holdfast.core.gates import Place
+from holdfast.core.masking import clean_message
 from holdfast.core.model import (
     NO_ELEMENT,
     RETRY_HISTORY_MAX,
@@ -36,7 +37,7 @@ from holdfast.core.model import (
 )
 from holdfast.core.transitions import RetryLater, Verdict
 from holdfast.engine.batch_book import BatchBook, Start
-from holdfast.engine.decisions import Decisions, DecisionsMissing, Needed, Undecidable
+from holdfast.engine.decisions import WAS_DONE, Decisions, DecisionsMissing, Needed, Undecidable
 from holdfast.engine.definitions import Definitions
 from holdfast.engine.events import appended, attempt_of, completed, event, failed, text_of
 from holdfast.engine.flow import (
@@ -131,10 +132,12 @@ class SettlePlan:
         self.acks: list[Ack] = []
         self.waiting: set[int] = set()
         """Jobs that wait for child executions which are to be started, or have ended, by it."""
+        self.undecided: Erred | None = None
+        """A completed attempt that has failed because nobody can tell what comes next."""
 
     def _start_anew(self, siblings: dict[int, JobState] | None = None) -> None:
         self.acks, self._changes, self._frees_place = [], Changes(), False
-        self.waiting = set()
+        self.waiting, self.undecided = set(), None
         self._changed_executions: dict[int, ExecutionState] = {}
         self._flow = Flow(
             self._definitions, self._decisions, self._book.decisions, self._changes, self._now, siblings
@@ -253,7 +256,7 @@ class SettlePlan:
             changed, told = self._flow.completed(execution, job, item.result)
         except Undecidable as error:
             self._flow.forget_output()
-            erred = _undecidable(item, error)
+            self.undecided = erred = _undecidable(item, error)
             return self._fail(erred, job, execution, self._definitions[execution.definition_id])
         self._jobs[job.id] = transitions.complete(job, outcome_hash=item.outcome_hash)
         self._changes.finished.append(FinishedJob(job.id, item.outcome_hash, item.result))
@@ -514,17 +517,17 @@ def _parked(item: PutAside, job: JobState) -> str:
     """What is kept of it. A child is known by the job and the attempt that it was started for."""
     if item.seconds is not None:
         return text_of({"slept": item.seconds})
-    return text_of({"child": {**msgspec.json.decode(item.child), "key": child_key(job)}})
+    return text_of({"child": {**msgspec.json.decode(item.child), "key": child_key(job.id, job.attempts)}})
 
 
-def child_key(job: JobState) -> str:
-    return f"job {job.id} attempt {job.attempts}"
+def child_key(job_id: int, attempt: int) -> str:
+    return f"job {job_id} attempt {attempt}"
 
 
 def _undecidable(item: Succeeded, error: Undecidable) -> Erred:
     """The work was done, but nobody can tell what is to come of it: that is how the attempt ended."""
     failure = Failure(
-        message=str(error),
+        message=clean_message(str(error)),
         exception="PlaybookError",
         error_type=error.error_type,
         category=Category.PERMANENT,
@@ -539,6 +542,14 @@ def _undecidable(item: Succeeded, error: Undecidable) -> Erred:
         verdict=Verdict(classification=classify(failure)),
         draw=1.0,
     )
+
+
+def undone(erred: Erred) -> Erred:
+    """The same where what the step did is not kept."""
+    guidance = (erred.failure.guidance or "").removesuffix(WAS_DONE).strip()
+    guidance = f"{guidance} What this step wrote in its transaction is undone."
+    failure = msgspec.structs.replace(erred.failure, guidance=guidance)
+    return msgspec.structs.replace(erred, failure=failure, verdict=Verdict(classification=classify(failure)))
 
 
 def _error_told(item: Erred, job: JobState, error: StoredError, kept: str) -> list[str]:

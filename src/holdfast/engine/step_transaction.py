@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.core.errors import TransactionLost
 from holdfast.core.model import Ack, AckCode, Report
 from holdfast.engine.batch_book import BatchBook, CompletionMissing
-from holdfast.engine.checks import is_id
 from holdfast.engine.decisions import Decisions, DecisionsMissing
-from holdfast.engine.definitions import Definitions
+from holdfast.engine.definitions import DefinitionMissing, Definitions
 from holdfast.engine.planning import Planning
 from holdfast.engine.prepare import Preparation
 from holdfast.engine.reporting import Reporting
-from holdfast.engine.settle import SettlePlan, Succeeded
+from holdfast.engine.settle import Erred, ExecutionsNeeded, SettlePlan, Succeeded, undone
 from holdfast.store.changes import Changes
-from holdfast.store.interface import Locked, Store
+from holdfast.store.interface import Store
 from holdfast.store.new_executions import Inserted, NewExecution
 
-LOOKS_MAX = 100
+LOOKS_MAX = 1_000  # more than a plan can lack
 
 
 class _Refused(Exception):
@@ -31,6 +31,14 @@ class _Refused(Exception):
     def __init__(self, ack: Ack) -> None:
         super().__init__(ack.message)
         self.ack = ack
+
+
+class _Undecided(Exception):
+    """What comes next cannot be told: the attempt has failed, and nothing that its handler wrote is kept."""
+
+    def __init__(self, erred: Erred) -> None:
+        super().__init__(erred.failure.message)
+        self.erred = erred
 
 
 class StepTransaction:
@@ -69,38 +77,57 @@ class StepTransaction:
             await self.rollback()
             return Ack(report.queue_id, AckCode.INVALID, "only a completed attempt can commit")
         await self._definitions.load(definition_id)
-        now = await self._store.now()
-        book = self._planning.book(now)
+        book = self._planning.book(await self._store.now())
         settle = SettlePlan([prepared], self._definitions, book, self._decisions)
-        await self._look_up(settle, report.queue_id, book)
-
-        def settle_or_undo(locked: list[Locked]) -> Changes:
-            changes = settle(locked)
-            # A repeated report is as good as a stale one here: its effects were committed then.
-            if not settle.acks[0].accepted or settle.acks[0].repeated:
-                raise _Refused(settle.acks[0])
-            return changes
-
         try:
-            await self._transaction.amend_job(report.queue_id, settle_or_undo, now, batches=book.load)
+            await self._commit(settle, report.queue_id, book)
         except _Refused as refused:
+            await self.rollback()
             return refused.ack
+        except _Undecided as undecided:
+            await self.rollback()
+            [ack] = await self._reporting.commit([undecided.erred])
+            return ack
+        except BaseException:
+            await self.rollback()
+            raise
         self._reporting.held.forget([report])
         self._planning.attend(book)
         await self._reporting.settled(settle, makes_work=self._has_submitted)
         return settle.acks[0]
 
-    async def _look_up(self, settle: SettlePlan, queue_id: int, book: BatchBook) -> None:
-        """What the plan needs to know, before its transaction: a handler's cannot be run again. So it is run
-        on the rows as they are now, and nothing of it is kept."""
-        if not is_id(queue_id):
-            return
-        locked = await self._store.peek_jobs([queue_id])
+    async def _commit(self, settle: SettlePlan, queue_id: int, book: BatchBook) -> None:
+        """A handler's transaction cannot be run again, but its last part can: where the plan lacks something,
+        that is looked up while no row is locked."""
+
+        def checked(changes: Changes) -> Changes:
+            # A repeated report is as good as a stale one here: its effects were committed then.
+            if not settle.acks[0].accepted or settle.acks[0].repeated:
+                raise _Refused(settle.acks[0])
+            if (erred := settle.undecided) is not None:
+                raise _Undecided(undone(erred))
+            return changes
+
+        async def of_job() -> None:
+            await self._transaction.amend_job(
+                queue_id, lambda locked: checked(settle(locked)), book.now, batches=book.load
+            )
+
+        async def of_execution() -> None:
+            await self._transaction.amend_execution(
+                execution_id,
+                lambda executions, jobs: checked(settle.with_siblings(executions, jobs)),
+                book.now,
+                batches=book.load,
+            )
+
+        amend = of_job
         for _ in range(LOOKS_MAX):
             try:
-                settle(locked)
-                return
-            except CompletionMissing as missing:
-                await self._planning.look_up(book, missing.execution_id, missing.step)
-            except DecisionsMissing as missing:
-                await self._planning.decide(book, missing.needed)
+                return await amend()
+            except ExecutionsNeeded:
+                [(_job, execution)] = await self._store.peek_jobs([queue_id])
+                execution_id, amend = execution.id, of_execution
+            except (DefinitionMissing, CompletionMissing, DecisionsMissing) as missing:
+                await self._planning.supply(missing, book)
+        raise TransactionLost("What comes after this step takes too long to decide.", error_type="unknown")

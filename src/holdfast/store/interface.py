@@ -12,7 +12,7 @@ the connection broke at the very commit, everything was: reports and submits wit
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -35,6 +35,7 @@ from holdfast.core.model import (
 from holdfast.core.pauses import Pause, PauseKind
 from holdfast.store.catalog import CatalogRow
 from holdfast.store.changes import Changes
+from holdfast.store.handler_transaction import StoreTransaction
 from holdfast.store.new_executions import Inserted, NewExecution
 from holdfast.store.stages import HeldStage
 
@@ -42,7 +43,8 @@ from holdfast.store.stages import HeldStage
 class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     """`token` makes this call's fences unguessable; `alone` asks for one job that must run by itself. Of the
     `limit` jobs at most `bulk` may be of the bulk lane, and at most `limited` under a limit. Bulk jobs that
-    have been ready for `ageing_seconds` take their turn among the manual ones."""
+    have been ready for `ageing_seconds` take their turn among the manual ones. With `family` it takes only
+    jobs of that execution, and of those that were started for it."""
 
     worker_id: str
     handlers: tuple[str, ...]
@@ -54,6 +56,7 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     bulk: int | None = None
     limited: int | None = None
     ageing_seconds: float | None = None
+    family: int | None = None
 
 
 class Claimed(msgspec.Struct, frozen=True, array_like=True):
@@ -213,33 +216,6 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
             ("j.execution_id = {}", self.execution_id),
             ("j.status IN ('queued', 'retry') AND j.available_at <= {}", self.due_at),
         ]
-
-
-class StoreTransaction(Protocol):
-    """A transaction in which a handler's own SQL and the completion of its step commit together.
-
-    It opens at the first statement and is bounded in time: after that everything it did is undone and
-    every further call raises `TransactionLost`. What a statement raises is the database's own error.
-    While it is open, other verbs of the store go on: on PostgreSQL it holds a connection of its own and
-    no row of ours before its end; on SQLite, which has one writer at a time, they wait for its end.
-    """
-
-    async def execute(self, sql: str, arguments: Sequence[Any]) -> int:
-        """How many rows the statement changed."""
-
-    async def fetch(self, sql: str, arguments: Sequence[Any]) -> list[dict[str, Any]]: ...
-
-    async def executemany(self, sql: str, rows: Sequence[Sequence[Any]]) -> None: ...
-
-    async def insert(self, executions: Sequence[NewExecution], now: float) -> list[Inserted]: ...
-
-    async def amend_job(
-        self, queue_id: int, plan: JobsPlan, now: float, *, batches: BatchesLoader | None = None
-    ) -> None:
-        """As `amend_jobs` for one job, then commit; where the plan raises, roll back. Either way it ends."""
-
-    async def rollback(self) -> None:
-        """End it with nothing kept; harmless where it has ended."""
 
 
 class DefinitionRow(NamedTuple):
@@ -553,7 +529,8 @@ class Store(Protocol):
     async def open_work(self, *, due_at: float | None = None) -> list[OpenWork]:
         """Waiting and leased jobs, counted; with `due_at` those that were ready by then."""
 
-    async def execution_counts(self) -> dict[ExecutionStatus, int]: ...
+    async def execution_counts(self) -> dict[ExecutionStatus, int]:
+        """Of what was submitted: what was started for others is theirs."""
 
     # limits and pauses
 

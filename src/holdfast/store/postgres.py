@@ -35,6 +35,7 @@ from holdfast.store import rows
 from holdfast.store.changes import Changes
 from holdfast.store.controlling import Controlling
 from holdfast.store.exchange import CHANNEL, OwnDatabase, hold, insertion
+from holdfast.store.handler_transaction import StoreTransaction
 from holdfast.store.interface import (
     BatchesLoader,
     Beat,
@@ -44,7 +45,6 @@ from holdfast.store.interface import (
     JobFilter,
     JobsPlan,
     Locked,
-    StoreTransaction,
 )
 from holdfast.store.lineage import Lineage
 from holdfast.store.new_executions import Inserted, NewExecution, groups_of, has_keys
@@ -360,13 +360,22 @@ class PostgresStore(
     async def amend_executions(
         self, ids: Sequence[int], plan: ExecutionsPlan, now: float, *, batches: BatchesLoader | None = None
     ) -> None:
-        async def amend(db: Connection) -> None:
-            executions = rows.execution_states(await db.fetch(self._sql["lock_executions"], ids))
-            jobs = rows.job_states(await db.fetch(self._sql["lock_jobs_of_executions"], ids))
-            await self._load_batches(db, {execution.batch_id for execution in executions}, batches)
-            await self._apply(db, plan(executions, jobs), now)
+        await self._transact(lambda db: self.amend_executions_in(db, ids, plan, now, batches))
 
-        await self._transact(amend)
+    async def amend_executions_in(
+        self,
+        db: Connection,
+        ids: Sequence[int],
+        plan: ExecutionsPlan,
+        now: float,
+        batches: BatchesLoader | None = None,
+        *,
+        apart: bool = False,
+    ) -> None:
+        executions = rows.execution_states(await db.fetch(self._sql["lock_executions"], ids))
+        jobs = rows.job_states(await db.fetch(self._sql["lock_jobs_of_executions"], ids))
+        await self._load_batches(db, {execution.batch_id for execution in executions}, batches)
+        await self._apply(db, plan(executions, jobs), now, apart=apart)
 
     async def _apply(self, db: Connection, changes: Changes, now: float, *, apart: bool = False) -> None:
         wanted = {item.group for item in changes.new_jobs} | {

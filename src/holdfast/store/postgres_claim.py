@@ -20,7 +20,7 @@ from holdfast.core.limits import Limit
 from holdfast.store import rows
 from holdfast.store.choosing import Choice, aged_until, lanes_to_wait_for, shares, waited_since
 from holdfast.store.interface import Claimed, ClaimRequest
-from holdfast.store.queries import numbered
+from holdfast.store.queries import numbered, of_family
 
 T = TypeVar("T")
 Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
@@ -110,7 +110,10 @@ class PostgresClaim:
 
     async def _ask(self, query: str, db: Connection | None = None, /, **bindings: Any) -> list[Any]:
         """Run a query with those of the bindings that it has parameters for."""
-        sql, names = numbered(self._sql[query])
+        sql = self._sql[query]
+        if bindings.get("family") is not None:
+            sql = of_family(sql, self._sql["in_family"])
+        sql, names = numbered(sql)
         values = [bindings[name] for name in names]
         return await (self._fetch(sql, *values) if db is None else db.fetch(sql, *values))
 
@@ -122,6 +125,7 @@ def _asked(request: ClaimRequest, now: float) -> dict[str, Any]:
         "handlers": request.handlers,
         "lanes": request.lanes,
         "alone": request.alone,
+        "family": request.family,
     }
 
 

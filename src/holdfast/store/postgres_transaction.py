@@ -17,7 +17,8 @@ import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
 from holdfast.core.errors import TransactionLost
-from holdfast.store.interface import BatchesLoader, JobsPlan
+from holdfast.store.handler_transaction import PlanRaised, planning
+from holdfast.store.interface import BatchesLoader, ExecutionsPlan, JobsPlan
 from holdfast.store.new_executions import Inserted, NewExecution
 from holdfast.store.statements import open_for_too_long, refuse_transaction_control
 
@@ -45,6 +46,17 @@ class Writes(Protocol):
         db: Connection,
         ids: Sequence[int],
         plan: JobsPlan,
+        now: float,
+        batches: BatchesLoader | None = None,
+        *,
+        apart: bool,
+    ) -> None: ...
+
+    async def amend_executions_in(
+        self,
+        db: Connection,
+        ids: Sequence[int],
+        plan: ExecutionsPlan,
         now: float,
         batches: BatchesLoader | None = None,
         *,
@@ -98,8 +110,23 @@ class PostgresTransaction:
     async def amend_job(
         self, queue_id: int, plan: JobsPlan, now: float, *, batches: BatchesLoader | None = None
     ) -> None:
+        planned = planning(plan)
+        await self._commit(
+            lambda db: self._writes.amend_in(db, [queue_id], planned, now, batches, apart=True)
+        )
+
+    async def amend_execution(
+        self, execution_id: int, plan: ExecutionsPlan, now: float, *, batches: BatchesLoader | None = None
+    ) -> None:
+        planned = planning(plan)
+        await self._commit(
+            lambda db: self._writes.amend_executions_in(db, [execution_id], planned, now, batches, apart=True)
+        )
+
+    async def _commit(self, amend: Callable[[Connection], Awaitable[None]]) -> None:
         async def amend_and_commit(db: Connection, _: float) -> None:
-            await self._writes.amend_in(db, [queue_id], plan, now, batches, apart=True)
+            async with db.transaction():  # a savepoint, so that a plan that raises lets go of its rows
+                await amend(db)
             if self._timer is not None:
                 self._timer.cancel()
             await self._transaction.commit()
@@ -107,8 +134,12 @@ class PostgresTransaction:
         try:
             with self._writes.explained():
                 await self._do(amend_and_commit)
-        finally:
+        except PlanRaised as raised:
+            raise raised.error from None
+        except BaseException:
             await self._end()
+            raise
+        await self._end()
 
     async def rollback(self) -> None:
         await self._end()

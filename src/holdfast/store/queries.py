@@ -38,6 +38,11 @@ def load_queries(dialect: str) -> dict[str, str]:
     return {name: whole(written[name]) for kind, name in zip(kinds, names, strict=True) if kind == "name"}
 
 
+def of_family(sql: str, in_family: str) -> str:
+    """The query of a claim for one execution and its children alone."""
+    return sql.replace("/* family */", in_family)
+
+
 @cache
 def numbered(sql: str) -> tuple[str, tuple[str, ...]]:
     """A query with `:named` parameters as PostgreSQL takes it, and their names in the order of numbers."""

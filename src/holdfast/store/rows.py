@@ -132,6 +132,7 @@ def execution_row(row: Row) -> ExecutionRow:
         created_at=row[15],
         finished_at=row[16],
         deadline_at=row[17],
+        parent_id=row[18],
     )
 
 

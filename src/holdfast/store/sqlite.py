@@ -29,6 +29,7 @@ from holdfast.store import rows, sqlite_guard, sqlite_insert
 from holdfast.store.changes import Changes
 from holdfast.store.choosing import waited_since
 from holdfast.store.controlling import Controlling
+from holdfast.store.handler_transaction import StoreTransaction
 from holdfast.store.interface import (
     BatchesLoader,
     Beat,
@@ -39,7 +40,6 @@ from holdfast.store.interface import (
     JobFilter,
     JobsPlan,
     Locked,
-    StoreTransaction,
 )
 from holdfast.store.lineage import Lineage
 from holdfast.store.new_executions import Inserted, NewExecution, groups_of
@@ -347,14 +347,21 @@ class SqliteStore(SqliteClaim, SqliteStages, SqliteBatches, Controlling, Watchin
     async def amend_executions(
         self, ids: Sequence[int], plan: ExecutionsPlan, now: float, *, batches: BatchesLoader | None = None
     ) -> None:
-        def amend(db: apsw.Connection) -> None:
-            bound = (json.dumps(list(ids)),)
-            executions = rows.execution_states(db.execute(self._sql["execution_states"], bound))
-            jobs = rows.job_states(db.execute(self._sql["jobs_of_executions"], bound))
-            self._load_batches(db, {execution.batch_id for execution in executions}, batches)
-            self._apply(db, plan(executions, jobs), now)
+        await self._write(lambda db: self.amend_executions_in(db, ids, plan, now, batches))
 
-        await self._write(amend)
+    def amend_executions_in(
+        self,
+        db: apsw.Connection,
+        ids: Sequence[int],
+        plan: ExecutionsPlan,
+        now: float,
+        batches: BatchesLoader | None = None,
+    ) -> None:
+        bound = (json.dumps(list(ids)),)
+        executions = rows.execution_states(db.execute(self._sql["execution_states"], bound))
+        jobs = rows.job_states(db.execute(self._sql["jobs_of_executions"], bound))
+        self._load_batches(db, {execution.batch_id for execution in executions}, batches)
+        self._apply(db, plan(executions, jobs), now)
 
     def _apply(self, db: apsw.Connection, changes: Changes, now: float) -> None:
         wanted = {item.group for item in changes.new_jobs} | {

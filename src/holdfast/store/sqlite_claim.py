@@ -20,6 +20,7 @@ from holdfast.core.model import Lane
 from holdfast.store import rows
 from holdfast.store.choosing import Choice, aged_until, lanes_to_wait_for, waited_since
 from holdfast.store.interface import Claimed, ClaimRequest
+from holdfast.store.queries import of_family
 
 T = TypeVar("T")
 
@@ -78,7 +79,15 @@ class SqliteClaim:
         self, db: apsw.Connection, request: ClaimRequest, now: float, *, alone: bool
     ) -> list[_Group]:
         bound = {**_offered(request.handlers, request.lanes), "now": now, "alone": alone}
-        return [_Group(*row) for row in db.execute(self._sql["ready_groups"], bound)]
+        sql, further = self._of_family("ready_groups", request)
+        return [_Group(*row) for row in db.execute(sql, bound | further)]
+
+    def _of_family(self, query: str, request: ClaimRequest) -> tuple[str, dict[str, int]]:
+        """With what it is bound to on top."""
+        if request.family is None:
+            return self._sql[query], {}
+        in_family = self._sql["in_family"].format(family=":family")
+        return of_family(self._sql[query], in_family), {"family": request.family}
 
     def _limits_over(self, db: apsw.Connection, groups: list[_Group]) -> list[Limit]:
         names = json.dumps(list({group.limit for group in groups}))
@@ -115,7 +124,7 @@ class SqliteClaim:
             if not left:
                 continue
             if place not in jobs:
-                jobs[place] = db.execute(self._sql["ready_in_group"], (group.id, now, left)).fetchall()
+                jobs[place] = self._ready_in(db, group, request, now, left)
             own, start = jobs[place], begun.get(place, 0)
             # Its next one, and with it all that come before the next one of any other group.
             end = len(own)
@@ -129,6 +138,16 @@ class SqliteClaim:
                 heapq.heappush(line, (turn(group, *own[end]), place))
         return chosen
 
+    def _ready_in(
+        self, db: apsw.Connection, group: _Group, request: ClaimRequest, now: float, limit: int
+    ) -> list[Any]:
+        sql = self._sql["ready_in_group"]
+        bound: tuple[float, ...] = (group.id, now, limit)
+        if request.family is not None:
+            sql = of_family(sql, self._sql["in_family"].format(family="?4"))
+            bound += (request.family,)
+        return db.execute(sql, bound).fetchall()
+
     async def alone_ready(self, request: ClaimRequest, now: float) -> bool:
         def is_ready(db: apsw.Connection) -> bool:
             groups = self._ready_groups(db, request, now, alone=True)
@@ -138,10 +157,11 @@ class SqliteClaim:
         return await self._reading(is_ready)
 
     async def next_due(self, request: ClaimRequest, now: float) -> float | None:
-        bound = {**_offered(request.handlers, lanes_to_wait_for(request)), "now": now}
+        sql, further = self._of_family("next_due", request)
+        bound = {**_offered(request.handlers, lanes_to_wait_for(request)), "now": now, **further}
 
         def find(db: apsw.Connection) -> Any:
-            return db.execute(self._sql["next_due"], bound).fetchall()[0][0]
+            return db.execute(sql, bound).fetchall()[0][0]
 
         due: float | None = await self._reading(find)
         return due

@@ -21,7 +21,8 @@ from typing import Any, Protocol, TypeVar
 import apsw
 
 from holdfast.core.errors import InvalidInput, PermanentError, StoreUnavailable, TransactionLost
-from holdfast.store.interface import BatchesLoader, JobsPlan
+from holdfast.store.handler_transaction import PlanRaised, planning
+from holdfast.store.interface import BatchesLoader, ExecutionsPlan, JobsPlan
 from holdfast.store.new_executions import Inserted, NewExecution
 from holdfast.store.statements import open_for_too_long, transaction_control
 
@@ -60,6 +61,15 @@ class Writes(Protocol):
         db: apsw.Connection,
         ids: Sequence[int],
         plan: JobsPlan,
+        now: float,
+        batches: BatchesLoader | None = None,
+    ) -> None: ...
+
+    def amend_executions_in(
+        self,
+        db: apsw.Connection,
+        ids: Sequence[int],
+        plan: ExecutionsPlan,
         now: float,
         batches: BatchesLoader | None = None,
     ) -> None: ...
@@ -206,20 +216,41 @@ class SqliteTransaction:
     async def amend_job(
         self, queue_id: int, plan: JobsPlan, now: float, *, batches: BatchesLoader | None = None
     ) -> None:
+        writes, planned = self._line.writes, planning(plan)
+        await self._commit(lambda db: writes.amend_in(db, [queue_id], planned, now, batches))
+
+    async def amend_execution(
+        self, execution_id: int, plan: ExecutionsPlan, now: float, *, batches: BatchesLoader | None = None
+    ) -> None:
+        writes, planned = self._line.writes, planning(plan)
+        await self._commit(lambda db: writes.amend_executions_in(db, [execution_id], planned, now, batches))
+
+    async def _commit(self, amend: Callable[[apsw.Connection], None]) -> None:
         def amend_and_commit() -> None:
             with self._line.guard:
                 self._state = _State.ENDING
-            db = self._line.db
             try:
-                self._line.writes.amend_in(db, [queue_id], plan, now, batches)
+                amend(self._line.db)
                 self._line.control("COMMIT")
                 self._is_committed = True
+            except PlanRaised as raised:
+                self._stay_open()
+                raise raised.error from None
             except apsw.Error as error:
                 raise self._line.writes.explained(error) from error
             finally:
-                self._end()
+                if self._state is _State.ENDING:
+                    self._end()
 
         await self._do(amend_and_commit)
+
+    def _stay_open(self) -> None:
+        """For another try. Had the timer wanted to cut it off meanwhile, it is over."""
+        with self._line.guard:
+            self._state = _State.OPEN
+            self.is_expired = time.monotonic() >= self._opened_at + self._seconds
+        if self.is_expired:
+            self._end()
 
     def holds(self, write_lock: threading.Lock) -> bool:
         return self._state is _State.OPEN and self._line.writes.write_lock is write_lock

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from holdfast.core.model import Ack, Lane, LeaseRef, LeaseResult, Report, WorkerRecord
@@ -56,12 +57,13 @@ class Connection(Protocol):
 
 
 class DirectConnection:
-    """The engine itself. `owns_store` where closing the connection closes the store under it."""
+    """The engine itself. `owns_store` where closing the connection closes the store under it; with `family` a
+    worker is given only jobs of that execution, and of those that were started for it."""
 
-    def __init__(self, engine: Engine, *, owns_store: bool = False) -> None:
+    def __init__(self, engine: Engine, *, owns_store: bool = False, family: int | None = None) -> None:
         self._engine = engine
         self._owns_store = owns_store
-        self.lease = engine.lease
+        self.lease = engine.lease if family is None else partial(engine.lease, family=family)
         self.report = engine.report
         self.release = engine.release
         self.announce = engine.announce

@@ -110,6 +110,21 @@ WHERE (path, idempotency_key) IN (SELECT * FROM unnest($1::text[], $2::text[]));
         WHEN 'limit' THEN g.limit_name END
 ))
 
+-- part: family
+-- Where a claim is for one execution and those that it has started, `in_family` stands here.
+/* family */
+
+-- name: in_family
+AND j.execution_id = ANY (ARRAY(
+    WITH RECURSIVE family (id) AS (
+        SELECT :family::bigint
+        UNION ALL
+        SELECT c.id FROM family JOIN holdfast.jobs p ON p.execution_id = family.id
+        JOIN holdfast.executions c ON c.child_of = p.id
+    )
+    SELECT id FROM family
+))
+
 -- part: limits_over
 -- The limits that are set over any group that this worker may take from.
 SELECT l.name, l.max_concurrency, l.manual_reserve FROM holdfast.limits l
@@ -133,7 +148,7 @@ CROSS JOIN LATERAL (
     CROSS JOIN LATERAL (
         SELECT j.id, j.available_at FROM holdfast.jobs j
         WHERE j.claim_group = g.id AND j.status IN ('queued', 'retry') AND j.held_by IS NULL
-            AND j.available_at <= (SELECT :now::float8)
+            AND j.available_at <= (SELECT :now::float8) <<family>>
         ORDER BY j.available_at, j.id LIMIT share.bound
     ) head
     WHERE (g.handler IN (SELECT unnest(:handlers::text[]))) IS TRUE AND g.lane = share.lane
@@ -151,7 +166,7 @@ locked AS (
     CROSS JOIN LATERAL (
         SELECT j.id FROM holdfast.jobs j
         WHERE j.claim_group = w.claim_group AND j.status IN ('queued', 'retry') AND j.held_by IS NULL
-            AND j.available_at <= (SELECT :now::float8)
+            AND j.available_at <= (SELECT :now::float8) <<family>>
         ORDER BY j.available_at, j.id LIMIT w.jobs FOR UPDATE SKIP LOCKED
     ) head
 ), leased AS (
@@ -236,7 +251,7 @@ SELECT DISTINCT g.limit_name, g.lane FROM holdfast.claim_groups g
 CROSS JOIN LATERAL (
     SELECT FROM holdfast.jobs j
     WHERE j.claim_group = g.id AND j.status IN ('queued', 'retry') AND j.held_by IS NULL
-        AND j.available_at <= (SELECT :now::float8)
+        AND j.available_at <= (SELECT :now::float8) <<family>>
     ORDER BY j.available_at, j.id LIMIT 1
 ) head
 WHERE (g.handler IN (SELECT unnest(:handlers::text[]))) IS TRUE AND g.lane = ANY (:lanes::text[]) AND g.alone
@@ -256,7 +271,7 @@ FROM (
 CROSS JOIN LATERAL (
     SELECT j.available_at FROM holdfast.jobs j
     WHERE j.claim_group = g.id AND j.status IN ('queued', 'retry') AND j.held_by IS NULL
-        AND j.available_at > g.since
+        AND j.available_at > g.since <<family>>
     ORDER BY j.available_at, j.id LIMIT 1
 ) head;
 
@@ -513,7 +528,8 @@ WHERE b.closed_at < $1 AND NOT b.attention
 -- part: execution_rows
 SELECT e.id, e.path, d.version, e.status, e.lane, e.mode, e.batch_id, e.idempotency_key, e.round,
     e.manual_retries, e.retry_count, e.last_completed_stage, e.error, e.retry_history, e.workload,
-    e.created_at, e.finished_at, e.deadline_at
+    e.created_at, e.finished_at, e.deadline_at,
+    (SELECT p.execution_id FROM holdfast.jobs p WHERE p.id = e.parent_job)
 FROM holdfast.executions e JOIN holdfast.definitions d ON d.id = e.definition_id;
 
 -- name: executions
@@ -598,7 +614,8 @@ GROUP BY o.status, o.handler, o.lane, o.alone, o.path, o.step, o.limit_name
 ORDER BY o.handler, o.lane, o.status, o.alone, o.path, o.step, o.limit_name LIMIT {limit};
 
 -- name: execution_counts
-SELECT e.status, count(*) FROM holdfast.executions e WHERE {where} GROUP BY e.status LIMIT {limit};
+-- Without those that were started for others, which stand for them.
+SELECT e.status, count(*) FROM holdfast.executions e WHERE e.parent_job IS NULL AND {where} GROUP BY e.status LIMIT {limit};
 
 -- part: dead_job
 -- The job that an execution failed of: of several elements the first.
@@ -607,7 +624,8 @@ WHERE d.execution_id = e.id AND d.step = e.error::json ->> 'stage' AND d.round =
 ORDER BY d.element LIMIT 1
 
 -- name: failures
--- What failed and was not retried since. A deadline ends an execution without a dead job.
+-- What failed and was not retried since, but for what was started for others: its parent goes on, or is here. A
+-- deadline ends an execution without a dead job.
 SELECT f.execution_id, f.path, f.step, f.error_type, f.dead_reason, f.category, f.message, f.failed_at,
     f.manual_retries
 FROM (
@@ -617,7 +635,7 @@ FROM (
         e.finished_at AS failed_at, e.manual_retries, e.batch_id
     FROM holdfast.executions e
     LEFT JOIN holdfast.jobs j ON j.id = (<<dead_job>>)
-    WHERE e.failed
+    WHERE e.failed AND e.parent_job IS NULL
 ) f WHERE {where} ORDER BY f.execution_id LIMIT {limit};
 
 -- name: failure_groups
@@ -634,7 +652,7 @@ FROM (
             e.batch_id
         FROM holdfast.executions e
         LEFT JOIN holdfast.jobs j ON j.id = (<<dead_job>>)
-        WHERE e.failed
+        WHERE e.failed AND e.parent_job IS NULL
     ) f WHERE {where}
     GROUP BY f.path, f.step, f.error_type, f.dead_reason
 ) g JOIN holdfast.executions e ON e.id = g.example

@@ -70,6 +70,21 @@ filled (id) AS (
     ) FROM filled WHERE filled.id IS NOT NULL
 )
 
+-- part: family
+-- Where a claim is for one execution and those that it has started, `in_family` stands here.
+/* family */
+
+-- name: in_family
+AND execution_id IN (
+    WITH RECURSIVE family (id) AS (
+        SELECT {family}
+        UNION ALL
+        SELECT c.id FROM family JOIN jobs p ON p.execution_id = family.id
+        JOIN executions c ON c.parent_job = p.id AND c.status = 'running'
+    )
+    SELECT id FROM family
+)
+
 -- name: ready_groups
 WITH RECURSIVE <<filled>>
 SELECT g.id, g.lane, g.rank, g.limit_name, oldest.available_at, oldest.id
@@ -78,7 +93,7 @@ CROSS JOIN claim_groups g ON g.id = filled.id
 CROSS JOIN jobs oldest ON oldest.id = (
     SELECT j.id FROM jobs j
     WHERE j.claim_group = g.id AND j.status IN ('queued', 'retry') AND j.held_by IS NULL
-        AND j.available_at <= :now
+        AND j.available_at <= :now <<family>>
     ORDER BY j.available_at, j.id LIMIT 1
 )
 WHERE g.handler IN (SELECT value FROM json_each(:handlers))
@@ -102,7 +117,7 @@ GROUP BY g.lane;
 
 -- name: ready_in_group
 SELECT available_at, id FROM jobs
-WHERE claim_group = ?1 AND status IN ('queued', 'retry') AND held_by IS NULL AND available_at <= ?2
+WHERE claim_group = ?1 AND status IN ('queued', 'retry') AND held_by IS NULL AND available_at <= ?2 <<family>>
 ORDER BY available_at, id LIMIT ?3;
 
 -- name: lease
@@ -134,7 +149,7 @@ SELECT min((
     WHERE j.claim_group = g.id AND j.status IN ('queued', 'retry') AND j.held_by IS NULL
         AND j.available_at > iif(
             EXISTS (SELECT 1 FROM limits l WHERE l.name IN (g.limit_name, 'max_concurrency')), :now, -9e999
-        )
+        ) <<family>>
     ORDER BY j.available_at, j.id LIMIT 1
 ))
 FROM filled CROSS JOIN claim_groups g ON g.id = filled.id
@@ -300,7 +315,8 @@ DELETE FROM events WHERE execution_id IN (SELECT value FROM json_each(?1));
 -- part: execution_rows
 SELECT e.id, e.path, d.version, e.status, e.lane, e.mode, e.batch_id, e.idempotency_key, e.round,
     e.manual_retries, e.retry_count, e.last_completed_stage, e.error, e.retry_history, e.workload,
-    e.created_at, e.finished_at, e.deadline_at
+    e.created_at, e.finished_at, e.deadline_at,
+    (SELECT p.execution_id FROM jobs p WHERE p.id = e.parent_job)
 FROM executions e JOIN definitions d ON d.id = e.definition_id;
 
 -- name: executions
@@ -385,7 +401,8 @@ GROUP BY o.status, o.handler, o.lane, o.alone, o.path, o.step, o.limit_name
 ORDER BY o.handler, o.lane, o.status, o.alone, o.path, o.step, o.limit_name LIMIT {limit};
 
 -- name: execution_counts
-SELECT e.status, count(*) FROM executions e WHERE {where} GROUP BY e.status LIMIT {limit};
+-- Without those that were started for others, which stand for them.
+SELECT e.status, count(*) FROM executions e WHERE e.parent_job IS NULL AND {where} GROUP BY e.status LIMIT {limit};
 
 -- part: dead_job
 -- The job that an execution failed of: of several elements the first.
@@ -394,7 +411,8 @@ WHERE d.execution_id = e.id AND d.step = e.error ->> 'stage' AND d.round = e.rou
 ORDER BY d.element LIMIT 1
 
 -- name: failures
--- What failed and was not retried since. A deadline ends an execution without a dead job.
+-- What failed and was not retried since, but for what was started for others: its parent goes on, or is here. A
+-- deadline ends an execution without a dead job.
 SELECT f.execution_id, f.path, f.step, f.error_type, f.dead_reason, f.category, f.message, f.failed_at,
     f.manual_retries
 FROM (
@@ -404,7 +422,7 @@ FROM (
         e.finished_at AS failed_at, e.manual_retries, e.batch_id
     FROM executions e
     LEFT JOIN jobs j ON j.id = (<<dead_job>>)
-    WHERE e.status = 'failed'
+    WHERE e.status = 'failed' AND e.parent_job IS NULL
 ) f WHERE {where} ORDER BY f.execution_id LIMIT {limit};
 
 -- name: failure_groups
@@ -421,7 +439,7 @@ FROM (
             e.batch_id
         FROM executions e
         LEFT JOIN jobs j ON j.id = (<<dead_job>>)
-        WHERE e.status = 'failed'
+        WHERE e.status = 'failed' AND e.parent_job IS NULL
     ) f WHERE {where}
     GROUP BY f.path, f.step, f.error_type, f.dead_reason
 ) g JOIN executions e ON e.id = g.example
