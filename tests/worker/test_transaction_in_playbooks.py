@@ -131,8 +131,12 @@ def test_the_last_element_commits_also_where_its_end_fails_the_execution(store_u
 
     @hf.function(name="wait")
     async def wait(ctx: Context) -> None:
-        """Another branch that is under way when the last element has ended."""
-        await eventually(lambda: is_failing(hf, ctx))
+        """Another branch that is under way when the last element ends."""
+
+        async def is_noted() -> bool:
+            return await notes.all() == ["fan 5"]
+
+        await eventually(is_noted)
 
     workflow = """
   - step: start
