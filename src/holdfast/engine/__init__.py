@@ -218,9 +218,9 @@ class Engine:
             alone_ready = not alone and await self._is_alone_ready(request, now, idle=not claimed)
             if claimed:
                 self._reporting.held.remember(claimed, worker_id)
-                for row in claimed:
-                    if not (await self._leasing.offer(row.definition_id, row.step)).is_limited:
-                        self._planning.fleet_limited = row.limited
+                is_limited = await self._leasing.is_fleet_limited(claimed)
+                if is_limited is not None:
+                    self._planning.fleet_limited = is_limited
                 return LeaseResult(await self._leasing.leased(claimed), alone_ready)
             return LeaseResult([], alone_ready, await self.store.next_due(request, now))
         except BaseException:

@@ -69,13 +69,19 @@ class Leasing:
             self._secrets[definition_id] = tuple(sorted(named))
         return self._secrets[definition_id]
 
-    async def _offer_to(self, row: Claimed) -> _Offer:
-        is_element = row.element != NO_ELEMENT and element_of(row.element) != NO_ELEMENT
-        known = self._offers.get((row.definition_id, row.step, is_element))
-        return known or await self.offer(row.definition_id, row.step, is_element=is_element)
+    async def _offers_to(self, claimed: Sequence[Claimed]) -> list[_Offer]:
+        """Looked up once per step and call: of short jobs there are thousands a second."""
+        known: dict[tuple[int, str, bool], _Offer] = {}
+        offers = []
+        for row in claimed:
+            key = (row.definition_id, row.step, _is_element(row))
+            if key not in known:
+                known[key] = await self.offer(key[0], key[1], is_element=key[2])
+            offers.append(known[key])
+        return offers
 
     async def leased(self, claimed: Sequence[Claimed]) -> list[Leased]:
-        offers = [await self._offer_to(row) for row in claimed]
+        offers = await self._offers_to(claimed)
         outputs = await self._outputs(claimed, offers)
         handed = await self._handed(claimed)
         leased = []
@@ -89,7 +95,7 @@ class Leasing:
                 definition_id=row.definition_id,
                 step=row.step,
                 handler=row.handler,
-                element=element_of(row.element),
+                element=row.element if row.element == NO_ELEMENT else element_of(row.element),
                 round=row.round,
                 attempt=row.attempts,
                 max_attempts=row.max_attempts,
@@ -110,13 +116,22 @@ class Leasing:
             leased.append(job)
         return leased
 
+    async def is_fleet_limited(self, claimed: Sequence[Claimed]) -> bool | None:
+        """Whether a limit over everything is set, as work without a limit of its own tells; None where there
+        is none of that."""
+        told: bool | None = None
+        for kind, row in {(row.definition_id, row.step): row for row in claimed}.items():
+            if not (await self.offer(*kind)).is_limited:
+                told = row.limited
+        return told
+
     async def _typed_job(
         self, job: Leased, row: Claimed, offer: _Offer, handed: dict[tuple[int, str, int], str]
     ) -> Leased:
         further = dict(offer.typed)
         if row.handler == EACH_HANDLER:
             further["type"] = "each"
-        if element_of(row.element) == NO_ELEMENT:
+        if not _is_element(row):
             further["input"] = row.input or "{}"
         else:
             assert row.input is not None
@@ -158,11 +173,7 @@ class Leasing:
 
     async def _handed(self, claimed: Sequence[Claimed]) -> dict[tuple[int, str, int], str]:
         """What was handed to the steps whose elements these are."""
-        roots = {
-            (row.execution_id, row.step, _root(row))
-            for row in claimed
-            if element_of(row.element) != NO_ELEMENT
-        }
+        roots = {(row.execution_id, row.step, _root(row)) for row in claimed if _is_element(row)}
         return await self._store.handed_inputs(sorted(roots)) if roots else {}
 
     async def _came_of(self, parked: str) -> str:
@@ -211,6 +222,10 @@ class Leasing:
         if last:
             names = graph.result_steps(found)
         return {name: msgspec.json.decode(found[name]) for name in names if name in found}
+
+
+def _is_element(row: Claimed) -> bool:
+    return row.element != NO_ELEMENT and element_of(row.element) != NO_ELEMENT
 
 
 def _root(row: Claimed) -> int:
