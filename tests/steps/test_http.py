@@ -8,7 +8,6 @@ import gzip
 import hashlib
 import os
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +23,6 @@ from holdfast.steps.interface import StepCall, StepSettings
 from http_asking import ask, closing, failed
 from running import eventually, run
 from scripted_server import ScriptedServer, raw
-
-
-@pytest.fixture
-def server() -> Iterator[ScriptedServer]:
-    with ScriptedServer() as started:
-        yield started
-
-
-@pytest.fixture(autouse=True)
-def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(os.environ):
-        if name.lower().endswith("_proxy"):
-            monkeypatch.delenv(name)
 
 
 def judged(failure: Failure) -> Classification:

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import httpx
 import pytest
 
 from http_asking import ask
 from scripted_server import ScriptedServer
-
-
-@pytest.fixture(autouse=True)
-def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(os.environ):
-        if name.lower().endswith("_proxy"):
-            monkeypatch.delenv(name)
 
 
 @pytest.mark.parametrize("level", ["INFO", "DEBUG"])
