@@ -62,6 +62,33 @@ def test_json_is_all_there_is_on_stdout_whatever_functions_print(sqlite_url: str
     assert "from a child" in plain.out and "at import" in plain.out
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("option", ["", "--json"])
+def test_a_stream_that_is_closed_is_no_place_for_a_database(
+    sqlite_url: str, talking: str, closed: str, option: str
+) -> None:
+    words = [
+        sys.executable,
+        "-m",
+        "holdfast",
+        "run",
+        talking,
+        "--db",
+        sqlite_url,
+        *([option] if option else []),
+    ]
+    done = subprocess.run(
+        ["sh", "-c", f'"$@" {closed}', "sh", *words],
+        capture_output=True,
+        env=ENVIRONMENT,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert holdfast(sqlite_url, "status", "1", "--json").json["status"] == "completed"
+    assert holdfast(sqlite_url, "doctor").code == 0
+
+
 def test_json_of_a_refusal_is_all_there_is_on_stdout(sqlite_url: str, tmp_path: Path) -> None:
     (tmp_path / "broken_of_run_test.py").write_text("print('at import')\nraise ValueError('no')\n")
     steps = "  - step: a\n    type: python\n    call: broken_of_run_test:f\n"

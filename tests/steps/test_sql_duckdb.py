@@ -160,3 +160,9 @@ def test_without_the_package_it_says_what_to_install(duck: Database, monkeypatch
     with pytest.raises(PermanentError, match="no DuckDB") as raised:
         duck("SELECT 1")
     assert "holdfast[duckdb]" in str(raised.value.guidance)
+
+
+def test_a_query_that_changes_something_is_asked_once(duck: Database) -> None:
+    drawn = "SELECT nextval('s') AS id, INTERVAL 1 DAY AS age"
+    output = duck(f"CREATE SEQUENCE s; {drawn}; {drawn}")
+    assert output["data"] == [{"id": 2, "age": "P1D"}]

@@ -246,7 +246,7 @@ def test_a_secret_is_found_as_others_write_it(secret: str, written: str) -> None
     assert MASK in masked and not any(part in masked for part in ("word", "schluessel", "0NzEx", "Q3MT"))
 
 
-HOOK = "http://u:pw-of-u@HOST.example/services/x/../T00/B00/XXXXSECRET?wait=true#top"
+HOOK = "http://u:pw-of-u7@HOST.example/services/x/../T00/B00/XXXXSECRET?wait=true#top"
 
 
 @pytest.mark.parametrize(
@@ -255,12 +255,33 @@ HOOK = "http://u:pw-of-u@HOST.example/services/x/../T00/B00/XXXXSECRET?wait=true
         "GET http://host.example/services/T00/B00/XXXXSECRET failed",
         "GET http://host.example/services/T00/B00/XXXXSECRET?wait=true",
         "Cannot POST /services/T00/B00/XXXXSECRET",
-        "login failed: pw-of-u",
+        "login failed: pw-of-u7",
     ],
 )
 def test_a_secret_that_is_an_address_is_found_however_it_is_shown(written: str) -> None:
     masked = Mask([HOOK]).text(written)
-    assert MASK in masked and "SECRET" not in masked and "pw-of-u" not in masked
+    assert MASK in masked and "SECRET" not in masked and "pw-of-u7" not in masked
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "https://bot:tok3n-long@api.example.com",
+        "https://api.example.com?key=tok3n-long",
+        "https://u:tok3n-long@api.example.com/services/customers",
+        "https://api.example.com/services/customers?key=tok3n-long",
+    ],
+)
+def test_what_is_public_of_an_address_stays(secret: str) -> None:
+    mask = Mask([secret])
+    for public in (
+        "https://api.example.com/items?page=2",
+        "/services/customers/4711",
+        "see https://... for more",
+        "https://api.example.com/serv…",
+    ):
+        assert mask.text(public) == public
+    assert "tok3n" not in mask.text(f"{secret} says: unknown key tok3n-long")
 
 
 LONG_SECRET = "sk-ABCDEFGHIJKLMNOPQRSTUVWX"
@@ -283,6 +304,16 @@ LONG_SECRET = "sk-ABCDEFGHIJKLMNOPQRSTUVWX"
 )
 def test_what_a_cut_leaves_of_a_secret_is_masked(text: str, masked: str) -> None:
     assert Mask([LONG_SECRET]).text(text) == masked
+
+
+@pytest.mark.parametrize("secret", ["secret-token/with", "sk-live/abc+def==99zz", "a'b c&d%e=f/g+h"])
+def test_only_what_is_left_of_it_at_a_cut_is_masked(secret: str) -> None:
+    mask, part, rest = Mask([secret]), secret[:9], secret[-9:]
+    assert mask.text(f"xx {part}… and more that is nobody's business") == (
+        f"xx {MASK}… and more that is nobody's business"
+    )
+    assert mask.text(f"{part}...{rest} {part}, no cut") == f"{MASK}...{MASK} {part}, no cut"
+    assert mask.text(f"... {part}… {part}… end") == f"... {MASK}… {MASK}… end"
 
 
 def test_what_an_earlier_step_has_stored_is_masked_in_a_later_one_that_finds_it() -> None:

@@ -65,6 +65,7 @@ class CommandLine(click.Group):
         run = partial(super().main, args, *names, standalone_mode=False, **extra)
         if not standalone_mode:
             return run()
+        _open_standard_streams()
         given = sys.argv[1:] if args is None else list(args)
         sys.exit(_written(partial(exit_code_of, run, as_json="--json" in given)))
 
@@ -117,6 +118,19 @@ for _command in (
 def _is_not_said_elsewhere(record: logging.LogRecord) -> bool:
     """What a pool of connections says of a lost one, with its trace, the commands say in words."""
     return not record.exc_info
+
+
+def _open_standard_streams() -> None:
+    """Where one was closed (`>&-`) its number would go to the next file that is opened: the database, to
+    which any print of a step would be written then."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+            os.set_inheritable(number, True)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
 def _written(run: Callable[[], int]) -> int:

@@ -77,11 +77,9 @@ def stdout_for_json() -> Iterator[TextIO]:
             yield before
         return
     document = os.fdopen(os.dup(number), "w", encoding=before.encoding, errors=before.errors)
-    # Where stderr is closed its number may be that of any file.
-    elsewhere = 2 if sys.stderr is not None else os.open(os.devnull, os.O_WRONLY)
-    os.dup2(elsewhere, number)
+    os.dup2(2, number)
     try:
-        with contextlib.redirect_stdout(sys.stderr or before):
+        with contextlib.redirect_stdout(sys.stderr):
             yield document
     except BaseException:
         before.flush()  # what was printed and is still in its buffer

@@ -162,14 +162,20 @@ _INTERVAL = re.compile(
 )
 
 
+# Functions that change something, or answer otherwise each time.
+_CHANGING = frozenset(
+    {"NEXTVAL", "RANDOM", "SETSEED", "UUID", "UUIDV4", "UUIDV7", "GEN_RANDOM_UUID", "TABLESAMPLE", "SAMPLE"}
+)
+
+
 class _Ambiguous(Exception):
     """A value of the driver that may stand for another one of the database."""
 
 
 def _may_be_asked_again(statement: Statement) -> bool:
-    """What is a query and nothing else: rows of RETURNING come once."""
+    """What is a query and nothing else, and answers the same again: rows of RETURNING come once."""
     is_plain_with = statement.verb == "WITH" and _WRITES.isdisjoint(statement.words)
-    return statement.verb in _QUERIES or is_plain_with
+    return (statement.verb in _QUERIES or is_plain_with) and _CHANGING.isdisjoint(statement.words)
 
 
 def _with_texts(text: str, count: int) -> str:

@@ -27,7 +27,7 @@ from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, quote_plus, unquote
+from urllib.parse import quote, quote_plus
 
 import msgspec
 
@@ -47,6 +47,8 @@ LINE_CHARS_MIN = 16
 CUTS_MAX = 200
 # A text that was cut and does not say so is long.
 UNMARKED_CHARS_MIN = 500
+# Longer ones have lines, which are looked for by themselves.
+DIVIDED_CHARS_MAX = 2_000
 MASK = "***"
 
 _CUT = re.compile(r"…|\.\.\.")
@@ -147,8 +149,8 @@ class AttemptSecrets:
     @property
     def mask(self) -> Mask | None:
         """None where there is no secret."""
-        if self._mask is None and (values := {*self._values.values(), *self._others()}):
-            self._mask = Mask(values)
+        if self._mask is None and (values := frozenset((*self._values.values(), *self._others()))):
+            self._mask = mask_of(values)
         return self._mask
 
     def _others(self) -> Iterator[str]:
@@ -156,6 +158,11 @@ class AttemptSecrets:
             if name not in self._values:
                 with contextlib.suppress(PermanentError, OSError):  # a worker may lack what it has no use for
                     yield self._source.find(name)
+
+
+@lru_cache(maxsize=64)
+def mask_of(values: frozenset[str]) -> Mask:
+    return Mask(values)
 
 
 class Mask:
@@ -167,6 +174,13 @@ class Mask:
         # The longest first, or a form that begins with another one would leave its tail behind.
         self._forms = sorted(forms, key=len, reverse=True)
         self._values = frozenset(values)
+        self._divided = [form for form in self._forms if PART_CHARS_MIN < len(form) <= DIVIDED_CHARS_MAX]
+        # What can stand beside a cut: most texts that were cut have none of it.
+        self._pieces = {
+            form[place : place + PART_CHARS_MIN]
+            for form in self._divided
+            for place in range(len(form) - PART_CHARS_MIN + 1)
+        }
 
     def text(self, text: str) -> str:
         for form in self._forms:
@@ -179,16 +193,19 @@ class Mask:
         cuts = list(islice(_CUT.finditer(text), CUTS_MAX))
         if not cuts and len(text) < UNMARKED_CHARS_MIN:
             return text
-        ends = [len(text), *(cut.start() for cut in cuts)]
-        starts = [0, *(cut.end() for cut in cuts)]
-        parts: list[tuple[int, int]] = []
-        for form in self._forms:
-            if len(form) > PART_CHARS_MIN:
-                parts += filter(None, (_beginning_before(text, end, form) for end in ends))
-                parts += filter(None, (_end_after(text, start, form) for start in starts))
-        for first, last in sorted(parts, reverse=True):
-            text = f"{text[:first]}{MASK}{text[last:]}"
-        return text
+        parts: set[tuple[int, int]] = set()
+        for end in (len(text), *(cut.start() for cut in cuts)):
+            if text[max(end - PART_CHARS_MIN, 0) : end] in self._pieces:
+                parts.update(filter(None, (_beginning_before(text, end, form) for form in self._divided)))
+        for start in (0, *(cut.end() for cut in cuts)):
+            if text[start : start + PART_CHARS_MIN] in self._pieces:
+                parts.update(filter(None, (_end_after(text, start, form) for form in self._divided)))
+        masked, since = [], 0
+        for first, last in sorted(parts):
+            if last > since:
+                masked += [text[since : max(first, since)], MASK if first >= since else ""]
+                since = last
+        return "".join([*masked, text[since:]]) if parts else text
 
     def outcome(self, outcome: Outcome) -> Outcome:
         if isinstance(outcome, Completed):
@@ -228,11 +245,18 @@ class Mask:
 
 def _beginning_before(text: str, end: int, form: str) -> tuple[int, int] | None:
     first = max(end - len(form) + 1, 0)
-    while (first := text.find(form[:PART_CHARS_MIN], first, end)) >= 0:
+    least = _public_chars(form) + PART_CHARS_MIN
+    while (first := text.find(form[:least], first, end)) >= 0:
         if form.startswith(text[first:end]):
             return first, end
         first += 1
     return None
+
+
+def _public_chars(form: str) -> int:
+    """Of an address, scheme and host: how such a secret begins is no secret."""
+    host = form.find("://") + len("://")
+    return host + len(re.split("[/?#]", form[host:], maxsplit=1)[0]) if host >= len("://") else 0
 
 
 def _end_after(text: str, start: int, form: str) -> tuple[int, int] | None:
@@ -274,21 +298,32 @@ def forms_of(value: str) -> frozenset[str]:
 
 
 def _url_forms(value: str) -> set[str]:
-    """Where the value is an address: how it is written by those who read it, and its telling parts."""
+    """Where the value is an address: how it is written by those who read it, and its telling parts. Where a
+    password or a query is the secret of it, the rest is public and stays: the service's links have it."""
     if "://" not in value:
         return set()
     import httpx  # which takes long, and most secrets are no address
 
     try:
         url = httpx.URL(value)
-        shown = str(url.copy_with(userinfo=b"", query=None, fragment=None))
+        bare = url.copy_with(userinfo=b"", query=None, fragment=None)
     except (httpx.InvalidURL, ValueError):
         return set()
-    path, query, password = url.raw_path.decode(), url.query.decode(), url.password
-    long = {part for part in (path.partition("?")[0], path, query) if len(part) >= LINE_CHARS_MIN}
-    if password != url.username and len(password) >= PART_CHARS_MIN:
-        long |= {password, unquote(password)}
-    return {str(url), shown, str(url.copy_with(userinfo=b"")), *long}
+    asked = url.copy_with(userinfo=b"", fragment=None)
+    given = [url.password, *url.params.values()]
+    forms = {str(url), *(part for part in given if part != url.username and _is_token(part))}
+    if url.query:
+        forms.add(str(asked))
+    if not (url.userinfo or url.query) or any(map(_is_token, bare.path.split("/"))):
+        path = bare.raw_path.decode()
+        forms |= {str(bare), *([path] if len(path) >= LINE_CHARS_MIN else ())}
+    return forms
+
+
+def _is_token(text: str) -> bool:
+    """Whether it looks like something that was drawn, and not like a word."""
+    is_mixed = any(not char.isalpha() for char in text) and any(map(str.isalpha, text))
+    return len(text) >= 20 or (len(text) >= PART_CHARS_MIN and (is_mixed or text.isupper()))
 
 
 def _base64_forms(value: bytes, offset: int) -> set[str]:
