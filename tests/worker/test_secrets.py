@@ -246,7 +246,7 @@ def test_a_secret_is_found_as_others_write_it(secret: str, written: str) -> None
     assert MASK in masked and not any(part in masked for part in ("word", "schluessel", "0NzEx", "Q3MT"))
 
 
-HOOK = "http://u:pw-of-u7@HOST.example/services/x/../T00/B00/XXXXSECRET?wait=true#top"
+HOOK = "http://u:pw-of-u@HOST.example/services/x/../T00/B00/XXXXSECRET?wait=true#top"
 
 
 @pytest.mark.parametrize(
@@ -255,18 +255,19 @@ HOOK = "http://u:pw-of-u7@HOST.example/services/x/../T00/B00/XXXXSECRET?wait=tru
         "GET http://host.example/services/T00/B00/XXXXSECRET failed",
         "GET http://host.example/services/T00/B00/XXXXSECRET?wait=true",
         "Cannot POST /services/T00/B00/XXXXSECRET",
-        "login failed: pw-of-u7",
+        "login failed: pw-of-u",
     ],
 )
 def test_a_secret_that_is_an_address_is_found_however_it_is_shown(written: str) -> None:
     masked = Mask([HOOK]).text(written)
-    assert MASK in masked and "SECRET" not in masked and "pw-of-u7" not in masked
+    assert MASK in masked and "SECRET" not in masked and "pw-of-u" not in masked
 
 
 @pytest.mark.parametrize(
     "secret",
     [
         "https://bot:tok3n-long@api.example.com",
+        "https://bot:tok3n-long@api.example.com?format=geojson",
         "https://api.example.com?key=tok3n-long",
         "https://u:tok3n-long@api.example.com/services/customers",
         "https://api.example.com/services/customers?key=tok3n-long",
@@ -282,6 +283,11 @@ def test_what_is_public_of_an_address_stays(secret: str) -> None:
     ):
         assert mask.text(public) == public
     assert "tok3n" not in mask.text(f"{secret} says: unknown key tok3n-long")
+
+
+def test_the_password_in_an_address_is_found_alone_also_where_it_is_a_word() -> None:
+    mask = Mask(["postgresql://app:correcthorse@db/app?application_name=reports"])
+    assert mask.text("correcthorse is wrong for app of reports") == f"{MASK} is wrong for app of reports"
 
 
 LONG_SECRET = "sk-ABCDEFGHIJKLMNOPQRSTUVWX"

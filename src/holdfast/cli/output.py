@@ -104,8 +104,6 @@ def say(text: str = "", style: str = "", *, hang: int | None = None) -> None:
 def complain(text: str, *, hang: int | None = None) -> None:
     """The same on stderr."""
     text = shown(text)
-    if sys.stderr is None:
-        return
     lines = wrapped(text, shutil.get_terminal_size().columns, hang) if sys.stderr.isatty() else [text]
     for line in lines:
         click.echo(line, err=True)

@@ -28,14 +28,13 @@ from holdfast.store.interface import Output, Store
 # For all edges of a step together, of which there may be a thousand: about half a second.
 DECISION_BUDGET = 4 * BUDGET
 
+WAS_DONE = "What this step does was done."
+
 _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 
 Decided = tuple[Inputs | None, ...]
 # Execution, round, step, visit, and what it is decided by: another outcome of the same job decides otherwise.
 Key = tuple[int, int, str, int, bytes | None, tuple[Output, ...]]
-
-
-WAS_DONE = "What this step does was done."
 
 
 class Undecidable(Exception):

@@ -130,4 +130,4 @@ class StepTransaction:
                 execution_id, amend = execution.id, of_execution
             except (DefinitionMissing, CompletionMissing, DecisionsMissing) as missing:
                 await self._planning.supply(missing, book)
-        raise TransactionLost("What comes after this step takes too long to decide.", error_type="unknown")
+        raise TransactionLost("What comes next takes too long to decide.", error_type="transient_error")

@@ -124,7 +124,6 @@ class _Compiler:
         templates = Templates(self._report, graph)
         steps = [self._step(node, templates, is_straight) for node in self._nodes.values()]
         if is_straight:  # its control steps decide nothing, and a batch counts jobs
-            entry = next(iter(self._nodes))
             steps = [step for step in steps if step is not None and not step.is_control]
         if self._report.faults.found or self._head is None:
             return None

@@ -310,8 +310,9 @@ def _url_forms(value: str) -> set[str]:
     except (httpx.InvalidURL, ValueError):
         return set()
     asked = url.copy_with(userinfo=b"", fragment=None)
-    given = [url.password, *url.params.values()]
-    forms = {str(url), *(part for part in given if part != url.username and _is_token(part))}
+    forms = {str(url), *filter(_is_token, url.params.values())}
+    if len(url.password) >= PART_CHARS_MIN and url.password != url.username:
+        forms.add(url.password)
     if url.query:
         forms.add(str(asked))
     if not (url.userinfo or url.query) or any(map(_is_token, bare.path.split("/"))):
