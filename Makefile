@@ -6,8 +6,9 @@
 
 PYTHON ?= python3
 TESTS ?= tests
-# Each test process has a PostgreSQL of its own: more than a few help nobody.
-TEST_PROCESSES ?= auto
+# Most tests wait for processes and databases longer than they compute, so there are more of them than cores. Each
+# has a PostgreSQL of its own: more than a few help nobody.
+TEST_PROCESSES ?= 4
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -18,7 +19,7 @@ PEERS := .bench-peers
 PEERS_PIP := $(PEERS)/python/bin/python -m pip --disable-pip-version-check -qq
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check lint format types bench bench-peers simulate soak lock clean
+.PHONY: help setup run serve test check lint format types bench bench-peers simulate soak lock clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' \
@@ -44,6 +45,10 @@ $(READY): requirements.lock pyproject.toml
 run: $(READY) ## run the demo
 	$(BIN)/python -m holdfast demo
 
+# PORT=8090 is another port than 8083; SERVE="--db postgresql://…" gives it any option.
+serve: $(READY) ## run the HTTP API and a worker, on 127.0.0.1:8083
+	$(BIN)/python -m holdfast serve $(if $(PORT),--port $(PORT)) $(SERVE)
+
 # All our own files are traced, not only those of the gate: Python 3.11 loses exceptions that are thrown into a
 # coroutine whose file a running tracer ignores (cpython issue 106749).
 test: $(READY) ## run all tests on both stores, with the coverage gate
@@ -61,8 +66,9 @@ format: $(READY) ## put every file in the one format
 	$(BIN)/python -m ruff check --fix-only .
 	$(BIN)/python -m ruff format .
 
-types: $(READY) ## check types, strictly
+types: $(READY) ## check types: of the code strictly, of the tests that all names are there
 	$(BIN)/python -m mypy src bench
+	$(BIN)/python -m mypy --config-file tests/mypy.ini tests
 
 bench: $(READY) ## measure throughput and latency on this machine
 	$(BIN)/holdfast bench

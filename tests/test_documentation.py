@@ -12,6 +12,7 @@ import pytest
 
 import holdfast
 from holdfast.cli import commands
+from holdfast.cli.bench import SCENARIO_NAMES
 from holdfast.core.catalogue import CATALOGUE
 from holdfast.core.model import DeadReason, EventType
 from holdfast.core.retry import RetryPolicy
@@ -98,6 +99,12 @@ def test_every_command_and_option_is_documented(name: str) -> None:
     for option in [*command.params, *(option for part in parts.values() for option in part.params)]:
         if isinstance(option, click.Option) and not option.hidden:
             assert any(f"`{spelling}" in section for spelling in option.opts), option.opts
+
+
+def test_every_scenario_of_the_bench_is_documented() -> None:
+    section = (REFERENCE / "cli.md").read_text().split("## holdfast bench\n", 1)[1]
+    [row] = [line for line in section.splitlines() if line.startswith("| `--scenario`")]
+    assert [name for name in SCENARIO_NAMES if f"`{name}`" not in row] == []
 
 
 def test_no_command_is_documented_that_does_not_exist() -> None:

@@ -1,33 +1,30 @@
 """The Python API: define steps and pipelines, submit work, run a worker, look and act.
 
-`Holdfast` puts the parts together for a program that embeds them. It connects when it is first needed
-and belongs to the event loop it was first used on; `async with` or `close()` ends it.
+`Holdfast` puts the parts together for a program that embeds them, or for one that works through a server:
+then its url is the server's. It connects when it is first needed and belongs to the event loop it was first
+used on; `async with` or `close()` ends it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
-import secrets
-import socket
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from typing import Any, overload
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, overload
 
 import msgspec
 
+from holdfast.addresses import check_address, is_server
 from holdfast.batch import Batch, Items
 from holdfast.core.errors import DefinitionInvalid, InvalidInput, StoreUrlInvalid
-from holdfast.core.masking import mask_secrets
 from holdfast.core.model import Event, Lane, Mode
-from holdfast.core.payload import PAYLOAD_BYTES_MAX_DEFAULT, a_type, check_name, member
-from holdfast.core.retry import RetryPolicy, checked_seconds, parse_duration
+from holdfast.core.payload import PAYLOAD_BYTES_MAX_DEFAULT, a_type
+from holdfast.core.retry import RetryPolicy, parse_duration
 from holdfast.engine import Engine, ExecutionView, Page, Submission
 from holdfast.engine.checks import unknown_pipeline
 from holdfast.engine.manual_retry import RetryRequest
 from holdfast.engine.submission import no_database_to_join, submit_on_sync
-from holdfast.engine.sweeper import Sweeper
 from holdfast.operating import Operating
 from holdfast.playbook.definition import STEP_TIMEOUT_SECONDS_DEFAULT, Definition
 from holdfast.playbooks import Playbooks
@@ -43,19 +40,13 @@ from holdfast.step_function import (
 )
 from holdfast.store import store_from_url
 from holdfast.store.foreign import check_joinable
-from holdfast.tasks import end_tasks
 from holdfast.waiting import StandIn, ended
 from holdfast.worker.attempt import Function, Handler
-from holdfast.worker.connection import DirectConnection
-from holdfast.worker.loop import (
-    CONCURRENCY_DEFAULT,
-    GRACE_SECONDS_DEFAULT,
-    LEASE_SECONDS_DEFAULT,
-    POLL_SECONDS_DEFAULT,
-    Worker,
-)
-from holdfast.worker.signals import stopped_by_signals
 from holdfast.worker.transaction import AsyncStatements, Statements
+from holdfast.working import Working
+
+if TYPE_CHECKING:
+    from holdfast.client import AnyEngine
 
 log = logging.getLogger("holdfast")
 
@@ -87,8 +78,9 @@ class Execution(msgspec.Struct, frozen=True):
         return events
 
 
-class Holdfast(Operating, Playbooks):
-    """Without a `url` it is the environment's HOLDFAST_DB, else a file in the current folder.
+class Holdfast(Operating, Playbooks, Working):
+    """The `url` is a database's, or a server's (`http://…`, with the token of the environment's
+    HOLDFAST_TOKEN). Without one it is the environment's HOLDFAST_DB, else a file in the current folder.
     `retention` (seconds or "30d") prunes finished executions of that age; None keeps them."""
 
     def __init__(
@@ -107,15 +99,14 @@ class Holdfast(Operating, Playbooks):
             )
         if not _is_count(payload_bytes_max):
             raise InvalidInput(f"payload_bytes_max must be a whole number from 1, not {payload_bytes_max!r}.")
-        store_from_url(url)  # a wrong address is refused here, not at the first use
-        self.url = url
+        self.url = check_address(url)  # a wrong one is refused here, not at the first use
         self._payload_bytes_max = payload_bytes_max
         self._retention = None if retention is None else parse_duration(retention, field="retention")
         self._pipelines: dict[str, Definition] = {}
         self._handlers: dict[str, Handler] = {}
         self._functions = {}
-        self._engine: Engine | None = None
-        self._registered: tuple[Engine | None, int] = (None, 0)
+        self._engine: AnyEngine | None = None
+        self._registered: tuple[AnyEngine | None, int] = (None, 0)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening = asyncio.Lock()
         self._entered = 0
@@ -230,8 +221,9 @@ class Holdfast(Operating, Playbooks):
 
     # connecting
 
-    async def engine(self) -> Engine:
-        """The engine, connected and with every pipeline of this program registered."""
+    async def engine(self) -> AnyEngine:
+        """The engine, connected and with every pipeline of this program registered; through a server, what
+        stands for it here."""
         if (ready := self._ready_engine()) is not None:
             return ready
         if self._stand_in is not None:
@@ -246,16 +238,35 @@ class Holdfast(Operating, Playbooks):
                 self._engine, self._loop = None, loop
             async with self._opening:
                 if self._engine is None:
-                    store = store_from_url(self.url)
-                    await store.open()
-                    self._engine = Engine(store, payload_bytes_max=self._payload_bytes_max)
+                    self._engine = await self._connected()
         engine, definitions = self._engine, list(self._pipelines.values())
         for definition in definitions:
             await engine.register(definition)
         self._registered = engine, len(definitions)
         return engine
 
-    def _ready_engine(self) -> Engine | None:
+    async def own_engine(self) -> Engine:
+        """The engine itself, for what cannot be done through a server."""
+        engine = await self.engine()
+        if not isinstance(engine, Engine):
+            raise InvalidInput(
+                "This needs the database, and the address is a server's.",
+                guidance="Give Holdfast the address of the database.",
+            )
+        return engine
+
+    async def _connected(self) -> AnyEngine:
+        if is_server(self.url):
+            from holdfast.client import Client  # what it needs is slow to load, and few programs need it
+
+            client = Client(self.url)
+            await client.open()
+            return client
+        store = store_from_url(self.url)
+        await store.open()
+        return Engine(store, payload_bytes_max=self._payload_bytes_max)
+
+    def _ready_engine(self) -> AnyEngine | None:
         """The engine where nothing is left to be done for it: pipelines are added and never changed, so their
         number tells whether it knows them all."""
         is_known = self._stand_in is None and self._registered == (self._engine, len(self._pipelines))
@@ -267,15 +278,18 @@ class Holdfast(Operating, Playbooks):
             raise InvalidInput(
                 "The database cannot be changed while Holdfast is connected.", guidance="Call close() first."
             )
-        store_from_url(url)
-        self.url = url
+        self.url = check_address(url)
+
+    def keep_for(self, retention: float | str) -> None:
+        """Prune finished executions of that age, from now on."""
+        self._retention = parse_duration(retention, field="retention")
 
     async def close(self) -> None:
         if self._stand_in is not None:
             return  # it is closed by its rehearsal, and the engine it stands for is not to be touched
         if self._engine is not None and self._loop is asyncio.get_running_loop():
             engine, self._engine = self._engine, None
-            await engine.store.close()
+            await (engine.store.close() if isinstance(engine, Engine) else engine.close())
 
     async def __aenter__(self) -> Holdfast:
         await self.engine()
@@ -452,91 +466,6 @@ class Holdfast(Operating, Playbooks):
         """Whether it was running and is cancelled now."""
         return await (await self.engine()).cancel(execution_id, by=by)
 
-    # working
-
-    async def worker(
-        self,
-        *,
-        worker_id: str | None = None,
-        concurrency: int = CONCURRENCY_DEFAULT,
-        lease_seconds: float | str = LEASE_SECONDS_DEFAULT,
-        lanes: Sequence[Lane | str] = (Lane.MANUAL, Lane.BULK),
-        poll_seconds: float | str = POLL_SECONDS_DEFAULT,
-        grace_seconds: float | str = GRACE_SECONDS_DEFAULT,
-        ageing: float | str | None = None,
-        allow_code: bool = False,
-        allow_shell: bool = False,
-    ) -> Worker:
-        """A worker for this program's pipelines and the steps of playbooks, to be run by `run()` and ended by
-        `stop()`. With `ageing` bulk work that has been ready for so long takes its turn among the manual."""
-        if self._stand_in is not None:
-            raise InvalidInput(
-                "A worker cannot be started during a rehearsal: the rehearsal runs the work itself.",
-                guidance="Start your program without its worker in this test.",
-            )
-        if worker_id is not None:
-            check_name(worker_id, what="worker id")
-        if not _is_count(concurrency):
-            raise InvalidInput(f"A worker needs a concurrency of at least 1, not {concurrency!r}.")
-        if not is_list(lanes) or not lanes:
-            raise InvalidInput(
-                f"The lanes of a worker must be a list, not {lanes!r}.",
-                guidance=f"Allowed in it are: {', '.join(Lane)}.",
-            )
-        return Worker(
-            DirectConnection(await self.engine()),
-            self._offered(allow_code=allow_code, allow_shell=allow_shell),
-            worker_id=worker_id or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}",
-            concurrency=concurrency,
-            lease_seconds=checked_seconds(lease_seconds, "lease_seconds"),
-            lanes=tuple(dict.fromkeys(member(Lane, lane, "lane") for lane in lanes)),
-            poll_seconds=checked_seconds(poll_seconds, "poll_seconds"),
-            grace_seconds=parse_duration(grace_seconds, field="grace_seconds"),
-            ageing_seconds=None if ageing is None else checked_seconds(ageing, "ageing"),
-            payload_bytes_max=self._payload_bytes_max,
-        )
-
-    @contextlib.asynccontextmanager
-    async def working(self, **options: Any) -> AsyncIterator[Worker]:
-        """A worker and a sweeper in the background for as long as the block lasts. A worker that fails
-        says so in the log at once, and raises its error at the end of the block."""
-        worker = await self.worker(**options)
-        lease_seconds = checked_seconds(options.get("lease_seconds", LEASE_SECONDS_DEFAULT), "lease_seconds")
-        sweeper = Sweeper(await self.engine(), lease_seconds=lease_seconds, retention_seconds=self._retention)
-        working, sweeping = asyncio.create_task(worker.run()), asyncio.create_task(sweeper.run())
-        working.add_done_callback(_tell_failure)
-        try:
-            yield worker
-        finally:
-            worker.stop()
-            await asyncio.gather(end_tasks(sweeping), asyncio.wait([working]))
-        if not working.cancelled():
-            working.result()
-
-    def run_worker(self, *, lifeline: int | None = None, **options: Any) -> None:
-        """Run a worker in this process until SIGINT or SIGTERM: it finishes what it can within its grace
-        period and gives back the rest. A second signal ends it at once; what it held then runs again when
-        its leases have expired. `lifeline` is a file descriptor whose end of file stops it as a signal does:
-        how the end of a supervisor reaches its workers."""
-
-        async def main() -> None:
-            async with self, self.working(**options) as worker:
-                with stopped_by_signals(worker, lifeline):
-                    log.info(
-                        "Worker %s works on %s in %s.",
-                        worker.worker_id,
-                        ", ".join(sorted(self._pipelines)) or "playbooks",
-                        mask_secrets(self.url),
-                    )
-                    await worker.ended.wait()
-            log.info("Worker %s has stopped.", worker.worker_id)
-            if worker.leaves_threads:
-                # Threads cannot be killed, and an ordinary exit would wait for them.
-                logging.shutdown()
-                os._exit(0)
-
-        asyncio.run(main())
-
 
 def _submission(
     pipeline: str,
@@ -565,11 +494,6 @@ def _submissions(pipeline: str, workloads: Iterable[Any], lane: Lane | str) -> l
             guidance="Give a list of workloads; submit() takes a single one.",
         )
     return [Submission(path=pipeline, workload=workload, lane=lane) for workload in workloads]  # type: ignore[arg-type]
-
-
-def _tell_failure(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        log.error("The worker has failed and works no more.", exc_info=task.exception())
 
 
 def _is_count(value: object) -> bool:

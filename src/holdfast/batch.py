@@ -19,16 +19,20 @@ import time
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator
 from itertools import islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.core.errors import InvalidInput
 from holdfast.core.model import ExecutionStatus, Lane, Mode
 from holdfast.core.payload import a_type
 from holdfast.core.retry import parse_duration
-from holdfast.engine import Engine, Page, Submission
+from holdfast.engine import Page, Submission
 from holdfast.engine.batch_view import BatchItem, BatchView
-from holdfast.engine.batches import Batches
 from holdfast.step_function import is_list
+
+if TYPE_CHECKING:
+    from holdfast.client import AnyEngine
+    from holdfast.client.parts import RemoteBatches
+    from holdfast.engine.batches import Batches
 
 log = logging.getLogger("holdfast")
 
@@ -43,7 +47,7 @@ Items = Iterable[Any] | AsyncIterable[Any]
 class App(Protocol):
     """What a batch needs of the Holdfast it belongs to."""
 
-    async def engine(self) -> Engine: ...
+    async def engine(self) -> AnyEngine: ...
 
     async def let_time_pass(self, seconds: float) -> None: ...
 
@@ -249,7 +253,7 @@ class Batch:
             await self._app.let_time_pass(min(left, POLL_SECONDS))
         return await self.status()
 
-    async def _engine(self) -> Batches:
+    async def _engine(self) -> Batches | RemoteBatches:
         return (await self._app.engine()).batches
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import InvalidInput
 from holdfast.core.model import Lane
 from holdfast.core.pauses import Pause, PauseKind
-from holdfast.engine import Engine
 from holdfast.engine.controls import LimitView
+
+if TYPE_CHECKING:
+    from holdfast.client import AnyEngine
 
 
 class Operating:
-    async def engine(self) -> Engine:
+    async def engine(self) -> AnyEngine:
         raise NotImplementedError
 
     async def set_limit(

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.errors import InvalidInput
 from holdfast.core.payload import a_type
-from holdfast.engine import Engine
 from holdfast.engine.catalog import AddedPlaybook, CatalogDiff, CatalogEntry, CatalogText
 from holdfast.functions import Functions
 
 if TYPE_CHECKING:
+    from holdfast.client import AnyEngine
     from holdfast.playbook.load import Playbook
 
 PAGE_SIZE = 1_000
 
 
 class Playbooks(Functions):
-    async def engine(self) -> Engine:
+    async def engine(self) -> AnyEngine:
         raise NotImplementedError
 
     async def add_playbook(self, playbook: str | os.PathLike[str]) -> AddedPlaybook:
@@ -43,7 +43,7 @@ class Playbooks(Functions):
 
     async def playbook_versions(self, path: str) -> list[CatalogEntry]:
         """All of this path, the newest first."""
-        return await (await self.engine()).catalog.versions(path)
+        return await (await self.engine()).catalog.all_versions(path)
 
     async def playbook_text(self, path: str, version: int | None = None) -> CatalogText:
         """The current version, or this one: the YAML as it was written, of a pipeline its steps in words."""

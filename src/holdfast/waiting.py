@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.core.model import ExecutionStatus
-from holdfast.engine import Engine, ExecutionView
+from holdfast.engine import ExecutionView
+
+if TYPE_CHECKING:
+    from holdfast.client import AnyEngine
 
 POLL_SECONDS = 0.5
 
@@ -14,7 +17,7 @@ POLL_SECONDS = 0.5
 class StandIn(Protocol):
     """What a rehearsal (`holdfast.testing`) puts in the place of the database and its workers."""
 
-    async def engine(self) -> Engine: ...
+    async def engine(self) -> AnyEngine: ...
 
     async def go_on(self, ticket: int | None = None) -> None:
         """Do the next piece of work there is: nobody else would, and whoever waits here needs it done. Where
@@ -22,11 +25,11 @@ class StandIn(Protocol):
 
 
 async def ended(
-    engine: Engine, execution_id: int, seconds: float | None, stand_in: StandIn | None
+    engine: AnyEngine, execution_id: int, seconds: float | None, stand_in: StandIn | None
 ) -> ExecutionView:
     """The execution once it has ended; TimeoutError where that takes longer."""
     deadline = None if seconds is None else time.monotonic() + seconds
-    ticket = engine.store.work_ticket()
+    ticket = engine.work_ticket()
     view = await engine.view(execution_id)
     while view.execution.status is ExecutionStatus.RUNNING:
         remaining = POLL_SECONDS if deadline is None else deadline - time.monotonic()
@@ -36,10 +39,10 @@ async def ended(
         if stand_in is not None:
             await stand_in.go_on(ticket)
         else:
-            await engine.store.wait_for_work(ticket, min(remaining, POLL_SECONDS))
-        ticket = engine.store.work_ticket()
+            await engine.wait_for_work(ticket, min(remaining, POLL_SECONDS))
+        ticket = engine.work_ticket()
         # Its row alone: it may have thousands of jobs, and each of them that ends wakes this.
-        execution = await engine.store.execution(execution_id)
+        execution = await engine.execution(execution_id)
         if execution is None or execution.status is not ExecutionStatus.RUNNING:
             view = await engine.view(execution_id)
     return view

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import os
 import signal
 import subprocess
@@ -53,7 +54,7 @@ def programs(url: str) -> Holdfast:
     """The same pipelines in this process, to submit with."""
     sys.path.insert(0, str(HERE))
     try:
-        import command_app
+        command_app = importlib.import_module("command_app")
     finally:
         sys.path.remove(str(HERE))
     command_app.hf.use_database(url)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from batch_scenario import DELAY, define, lines, one_of_each
-from command_scenario import holdfast, told
+from command_scenario import holdfast, there, told
 from engine_scenario import Scenario, on_both_stores
 from holdfast import Holdfast
 from holdfast.cli import batch_adding, batch_input
@@ -44,7 +44,7 @@ def test_a_file_is_submitted_and_tells_what_to_type_next(url: str, tmp_path: Pat
     said = holdfast(url, "batch", "submit", "reports", file)
     assert (said.code, said.out) == (0, "Batch 1 of reports is submitted, with 1,203 items.\n")
     assert "No living worker offers its first step" in said.err
-    assert said.err.endswith("How it goes:  holdfast batch watch 1\n")
+    assert said.err.endswith(f"How it goes:  holdfast batch watch 1{there(url)}\n")
     view = holdfast(url, "batch", "status", 1, "--json").json
     assert (view["items"], view["status"], view["lane"]) == (1_203, "running", "bulk")
     page = holdfast(url, "batch", "items", 1, "--limit", 1000, "--json").json
@@ -95,7 +95,7 @@ def test_a_wrong_line_of_a_pipe_says_what_was_stored_and_what_to_type(
     rest = "".join(f"{n}\n" for n in range(kept, 12))
     said = holdfast(url, "batch", "add", id_, "-", stdin=rest)
     assert (said.code, said.out) == (0, f"{12 - kept} items were added to batch {id_}.\n")
-    assert said.err == f"When all are there:  holdfast batch close {id_}\n"
+    assert said.err == f"When all are there:  holdfast batch close {id_}{there(url)}\n"
     said = holdfast(url, "batch", "close", id_)
     assert (said.code, said.out) == (0, f"Batch {id_} is closed.\n")
     assert workloads_of(url, id_) == list(range(12))
@@ -146,7 +146,8 @@ def test_a_key_of_the_command_line_is_that_of_the_python_api(url: str) -> None:
 def test_a_batch_may_be_left_open_and_items_of_a_key_added_twice(url: str, tmp_path: Path) -> None:
     file = lines(tmp_path / "more.jsonl", 2, 3)
     said = holdfast(url, "batch", "submit", "reports", "--no-close", stdin="1\n")
-    assert "It is open:  holdfast batch add 1 FILE , and at the end  holdfast batch close 1" in said.err
+    add, close = f"holdfast batch add 1 FILE{there(url)}", f"holdfast batch close 1{there(url)}"
+    assert f"It is open:  {add} , and at the end  {close}\n" in said.err
     assert holdfast(url, "batch", "add", 1, file, "--key", "more", "--json").json == {
         "id": 1,
         "items": 2,

@@ -1,26 +1,21 @@
 """Why a batch does not move, and when it may be over: what its view and the commands say of that."""
 
+import contextlib
 import re
-import subprocess
-import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from batch_scenario import DELAY, batch_of, define, lines
-from command_scenario import LIMIT_SECONDS, holdfast, told
+from command_scenario import LIMIT_SECONDS, holdfast, process, there, told
 from engine_scenario import START, Scenario, on_both_stores, stage
 from holdfast.bench.postgres import TemporaryPostgres
-from holdfast.cli import batch_input, batch_watch
+from holdfast.cli import batch_input
 from holdfast.core.catalogue import Category
-from holdfast.core.errors import StoreUnavailable
 from holdfast.core.model import Lane
 from holdfast.engine import Submission
 from holdfast.engine.batch_view import BatchView
-from running import run
-from store_scenario import ENVIRONMENT
 
 
 async def view(s: Scenario) -> BatchView:
@@ -141,7 +136,7 @@ def test_the_commands_tell_what_is_in_the_way_and_what_to_type(store_url: str) -
     said = holdfast(store_url, "batch", "status", 1)
     assert re.search(
         r"\n  Nothing new begins at request: it is paused by ann since .*: maintenance\.\n"
-        r"    holdfast resume step reports/request\n",
+        rf"    holdfast resume step reports/request{re.escape(there(store_url))}\n",
         said.out,
     ), said
     assert not re.search("^ends ", said.out, re.M)
@@ -251,12 +246,13 @@ async def test_held_jobs_and_open_batches_are_in_the_overview(s: Scenario) -> No
 
 def test_status_and_doctor_tell_of_a_batch_that_waits_for_its_closing(store_url: str) -> None:
     told(store_url, held)
+    close = f"holdfast batch close 1{there(store_url)}"
     said = holdfast(store_url, "status")
     assert "jobs        0 ready; 3 held by a barrier or wave\n" in said.out, said
     assert re.search(r"^held +0 +3$", said.out, re.M), said
     assert re.search(
         r"Batch 1 of reports, begun .* ago, is not closed; its 3 items wait at a barrier only for that\.\n"
-        r" +When all items are there:  holdfast batch close 1\n",
+        rf" +When all items are there:  {re.escape(close)}\n",
         said.out,
     ), said
     findings = holdfast(store_url, "doctor", "--json").json["findings"]
@@ -264,9 +260,9 @@ def test_status_and_doctor_tell_of_a_batch_that_waits_for_its_closing(store_url:
     assert finding["level"] == "warn" and "holdfast batch close 1" in finding["action"]
     item = holdfast(store_url, "status", 1)
     assert re.search(r"^batch +1, key june\nkey +i0$", item.out, re.M), item
-    assert item.err == "Batch 1 is open. When all its items are there:  holdfast batch close 1\n"
+    assert item.err == f"Batch 1 is open. When all its items are there:  {close}\n"
     barrier = "The barrier before download opens when the batch is closed, and download begins 15 min later."
-    assert f"{barrier} When all items are there:  holdfast batch close 1\n" in (
+    assert f"{barrier} When all items are there:  {close}\n" in (
         holdfast(store_url, "batch", "status", 1).out
     )
 
@@ -369,49 +365,28 @@ def test_a_wrong_line_is_to_be_corrected_and_what_was_stored_is_told(
 # an outage
 
 
-def test_an_outage_is_told_once_and_so_is_its_end(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(batch_watch, "POLL_SECONDS", 0.0)
-    answers = iter([True, True, False])
-
-    async def look() -> str:
-        if next(answers):
-            raise StoreUnavailable("The database does not answer")
-        return "found"
-
-    assert run(batch_watch.through_outages(look)) == "found"
-    assert capsys.readouterr().err == (
-        "The database does not answer. The watching goes on when it is back.\nThe database is back.\n"
-    )
-
-
-def test_a_watcher_outlives_an_outage_of_the_database() -> None:
-    with TemporaryPostgres(durable=False) as server:
+def test_watchers_outlive_an_outage_of_the_database() -> None:
+    with contextlib.ExitStack() as parts:
+        server = parts.enter_context(TemporaryPostgres(durable=False))
         url = server.url()
         told(url, lambda s: batch_of(s, 2))
-        watcher = subprocess.Popen(
-            [sys.executable, "-m", "holdfast", "batch", "watch", "1", "--db", url],
-            env={**ENVIRONMENT, "PYTHONUNBUFFERED": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        stuck = threading.Timer(2 * LIMIT_SECONDS, watcher.kill)
-        stuck.start()
-        try:
-            assert watcher.stdout is not None and watcher.stderr is not None
-            assert "0 of 2 items ended" in watcher.stdout.readline()
-            server.halt("immediate")
-            away = watcher.stderr.readline()
+        watcher = parts.enter_context(process("batch", "watch", 1, "--db", url))
+        follower = parts.enter_context(process("events", 1, "--follow", "--db", url))
+        assert watcher.stdout is not None and watcher.stderr is not None
+        assert follower.stdout is not None and follower.stderr is not None
+        assert "0 of 2 items ended" in watcher.stdout.readline()
+        assert "execution_started" in follower.stdout.readline()
+        server.halt("immediate")
+        for one in (watcher.stderr, follower.stderr):
+            away = one.readline()
             assert away.endswith("The watching goes on when it is back.\n"), away
-            server.start()
-            assert watcher.stderr.readline() == "The database is back.\n"
-            assert holdfast(url, "batch", "cancel", 1, "--yes").code == 0
-            out, err = watcher.communicate(timeout=LIMIT_SECONDS)
-            assert (watcher.returncode, err) == (1, ""), err
-            assert "Batch 1 of reports: Cancelled" in out
-        finally:
-            stuck.cancel()
-            watcher.kill()
-            watcher.wait()
+        server.start()
+        for one in (watcher.stderr, follower.stderr):
+            assert one.readline() == "The database is back.\n"
+        assert holdfast(url, "batch", "cancel", 1, "--yes").code == 0
+        out, err = watcher.communicate(timeout=LIMIT_SECONDS)
+        assert (watcher.returncode, err) == (1, ""), err
+        assert "Batch 1 of reports: Cancelled" in out
+        out, err = follower.communicate(timeout=LIMIT_SECONDS)
+        assert (follower.returncode, err) == (0, ""), err
+        assert "execution_cancelled" in out

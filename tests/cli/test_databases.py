@@ -85,25 +85,25 @@ def test_the_address_comes_from_the_environment_or_is_the_default(tmp_path: Path
 # migrate
 
 
-def test_migrate_says_from_where_to_where(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = len(load_migrations(store_url.partition(":")[0]))
-    said = holdfast(store_url, "migrate", "--check")
+def test_migrate_says_from_where_to_where(unserved_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = len(load_migrations(unserved_url.partition(":")[0]))
+    said = holdfast(unserved_url, "migrate", "--check")
     assert said.code == 1 and "has no tables of Holdfast yet" in said.out
-    first_version(store_url, monkeypatch)
-    said = holdfast(store_url, "migrate", "--check", "--json")
+    first_version(unserved_url, monkeypatch)
+    said = holdfast(unserved_url, "migrate", "--check", "--json")
     assert said.code == 1
     assert said.json == {"from": 1, "to": 1, "known": known, "check": True}
-    said = holdfast(store_url, "migrate")
+    said = holdfast(unserved_url, "migrate")
     assert (said.code, said.out) == (0, f"Migrated from schema version 1 to {known}.\n")
     for options in ((), ("--check",)):
-        said = holdfast(store_url, "migrate", *options)
+        said = holdfast(unserved_url, "migrate", *options)
         assert said.code == 0 and "nothing to do" in said.out
 
 
-def test_a_new_database_is_made_by_migrate(store_url: str) -> None:
-    said = holdfast(store_url, "migrate", "--json")
+def test_a_new_database_is_made_by_migrate(unserved_url: str) -> None:
+    said = holdfast(unserved_url, "migrate", "--json")
     assert said.code == 0 and said.json["from"] == 0 and said.json["to"] == said.json["known"]
-    assert holdfast(store_url, "queue").out == "No jobs.\n"
+    assert holdfast(unserved_url, "queue").out == "No jobs.\n"
 
 
 def test_a_schema_from_the_future_is_refused(sqlite_url: str) -> None:
@@ -188,14 +188,14 @@ def test_doctor_tells_how_postgresql_keeps_its_promises(postgres_url: str) -> No
     assert found["workers"] == [("warn", "No worker lives.")]
 
 
-def test_doctor_never_migrates(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if store_url.startswith("postgresql"):
-        assert findings(store_url)["schema"] == [("bad", "There are no tables of Holdfast in it.")]
-    first_version(store_url, monkeypatch)
+def test_doctor_never_migrates(unserved_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if unserved_url.startswith("postgresql"):
+        assert findings(unserved_url)["schema"] == [("bad", "There are no tables of Holdfast in it.")]
+    first_version(unserved_url, monkeypatch)
     for _ in range(2):
-        [(level, sentence)] = findings(store_url)["schema"]
+        [(level, sentence)] = findings(unserved_url)["schema"]
         assert level == "bad" and sentence.startswith("Version 1;")
-    assert holdfast(store_url, "migrate", "--check", "--json").json["from"] == 1
+    assert holdfast(unserved_url, "migrate", "--check", "--json").json["from"] == 1
 
 
 def test_doctor_never_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

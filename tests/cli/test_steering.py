@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from command_scenario import holdfast, told
+from command_scenario import holdfast, there, told
 from engine_scenario import Scenario, stage
 from holdfast.cli.options import login_name
 from holdfast.core.model import Lane
@@ -135,7 +135,7 @@ def test_a_pause_is_made_told_and_ended(url: str) -> None:
         0,
         "Step reports/download is paused. Nothing new begins there; what runs goes on.\n",
     )
-    assert said.err == "Go on with it:  holdfast resume step reports/download\n"
+    assert said.err == f"Go on with it:  holdfast resume step reports/download{there(url)}\n"
     again = holdfast(url, "pause", "step", "reports/download", "--by", "bob")
     assert again.code == 0
     assert "Step reports/download is paused by ann since" in again.out
@@ -189,7 +189,7 @@ def test_the_overview_tells_pauses_and_full_limits(url: str) -> None:
     said = holdfast(url, "status").out
     assert "; 2 of them paused\n" in said
     assert "Paused: nothing new begins there, what runs goes on\n  bulk lane paused by ann since " in said
-    assert "): month end. 2 jobs wait for it.\n    holdfast resume lane bulk\n" in said
+    assert f"): month end. 2 jobs wait for it.\n    holdfast resume lane bulk{there(url)}\n" in said
     assert "no living worker offers" not in said
     record = holdfast(url, "status", "--json").json
     assert record["paused"] == 2 and record["unoffered"] == []
@@ -212,14 +212,15 @@ def test_the_doctor_warns_of_forgotten_pauses_and_of_limits_that_nobody_has_set(
     forgotten, fresh = findings(store_url, "paused")
     assert forgotten["level"] == "warn"
     assert forgotten["message"].startswith("For over a day: manual lane paused by ann since 1970-01-")
-    assert forgotten["action"] == "Where it was forgotten:  holdfast resume lane manual"
+    remedy = f"holdfast resume lane manual{there(store_url)}"
+    assert forgotten["action"] == f"Where it was forgotten:  {remedy}"
     assert fresh["level"] == "ok" and fresh["message"].startswith("bulk lane paused by bob since")
     [waiting] = findings(store_url, "waiting")
     assert waiting["message"] == "2 jobs are ready, 2 of them paused; workers offer the others."
     [unset] = findings(store_url, "limits")
     assert unset["level"] == "warn"
     assert unset["message"].startswith("Nobody has set the limit portal, which is named by reports/download:")
-    assert unset["action"] == "Set it:  holdfast limits set portal N"
+    assert unset["action"] == f"Set it:  holdfast limits set portal N{there(store_url)}"
     holdfast(store_url, "limits", "set", "portal", 3, "--manual-reserve", 3)
     [starving] = findings(store_url, "limits")
     assert starving["level"] == "warn" and "bulk work waits for ever" in starving["message"]

@@ -143,6 +143,12 @@ def test_refusals_are_wrapped_between_words(sqlite_url: str, tmp_path: Path) -> 
     assert "There is no" in shown.replace("\n    ", " ")
 
 
+def test_a_command_that_does_not_fit_behind_its_words_gets_a_line_of_its_own() -> None:
+    command = "holdfast redrive --path shop/prices --server http://jobs.example:8083"
+    assert list(wrapped(f"  Start them again:  {command}", 60)) == ["  Start them again:", f"    {command}"]
+    assert list(wrapped(f"Start them again:  {command}", 100)) == [f"Start them again:  {command}"]
+
+
 def test_a_command_on_a_line_of_its_own_is_not_wrapped() -> None:
     command = f"  holdfast run --resume 1 --db sqlite:///{'x' * 90}"
     assert list(wrapped(f"Type in a while:\n{command}", 40)) == ["Type in a while:", command]

@@ -46,7 +46,7 @@ async def test_an_older_text_is_the_current_version_again_when_it_is_added_again
     again = await add(s, FLOW)
     assert (again.change, again.entry.version, again.entry.is_current) == (Change.AGAIN, 1, True)
     assert again.replaces is not None and again.replaces.version == 2
-    assert [(item.version, item.is_current) for item in await s.engine.catalog.versions("p")] == [
+    assert [(item.version, item.is_current) for item in await s.engine.catalog.all_versions("p")] == [
         (2, False),
         (1, True),
     ]
@@ -131,9 +131,50 @@ async def test_the_catalog_is_read_page_by_page(s: Scenario) -> None:
 
 
 @on_both_stores
+async def test_versions_are_read_page_by_page(s: Scenario) -> None:
+    for seconds in range(1, 6):
+        await add(s, FLOW.replace("seconds: 1", f"seconds: {seconds}"))
+    await s.define(stage("only"), path="other")
+    catalog = s.engine.catalog
+    pages, cursor = [], None
+    for _ in range(3):
+        page = await catalog.versions("p", limit=2, cursor=cursor)
+        pages.append([item.version for item in page.items])
+        cursor = page.next
+    assert (pages, cursor) == ([[5, 4], [3, 2], [1]], None)
+    assert (await catalog.versions("p", cursor="1")).items == []
+    assert len((await catalog.versions("p", cursor=str(2**63 - 1))).items) == 5
+    with pytest.raises(InvalidInput, match="not a cursor"):
+        await catalog.versions("p", cursor="x")
+    with pytest.raises(UnknownPipeline):
+        await catalog.versions("q", cursor="4")
+
+
+@on_both_stores
+async def test_of_many_versions_only_the_newest_are_named(
+    s: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.engine.catalog.KNOWN_SHOWN_MAX", 2)
+    for seconds in range(1, 4):
+        await add(s, FLOW.replace("seconds: 1", f"seconds: {seconds}"))
+    with pytest.raises(UnknownVersion) as missing:
+        await s.engine.catalog.text("p", 9)
+    assert missing.value.guidance == "It has: 3, 2 and older ones."
+
+
+@on_both_stores
 async def test_a_version_is_given_back_as_the_engine_runs_it(s: Scenario) -> None:
     await add(s, FLOW)
     await add(s, OTHER)
     assert await s.engine.catalog.definition("p", 1) == load_playbook(FLOW).definition
     assert isinstance(await s.engine.catalog.definition("p"), Definition)
     assert await s.engine.catalog.definition("p") == load_playbook(OTHER).definition
+
+
+@on_both_stores
+async def test_what_was_added_here_gives_way_to_what_another_program_adds(s: Scenario) -> None:
+    await add(s, FLOW)
+    s.tick(1)
+    loaded = load_playbook(OTHER)
+    await s.another_engine().catalog.add(loaded.definition, loaded.source)
+    assert (await s.execution(await s.submit())).version == 2

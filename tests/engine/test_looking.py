@@ -1,5 +1,7 @@
 """What people see: the view with its sentence, pages of executions and jobs, events from where one was."""
 
+import asyncio
+
 import pytest
 
 from engine_scenario import START, Scenario, on_both_stores, stage
@@ -171,3 +173,30 @@ async def test_events_go_on_after_the_last_one_seen(s: Scenario) -> None:
         "type": EventType.STEP_STARTED.value,
         "step": "a",
     }
+
+
+@on_both_stores
+async def test_one_execution_one_job_and_one_batch_are_found_by_their_numbers(s: Scenario) -> None:
+    definition_id = await s.define(stage("a"))
+    first, second = await s.submit(), await s.submit()
+    batch, _ = await s.engine.batches.create("p")
+    found = await s.engine.execution(second)
+    assert found is not None and found.id == second
+    job = await s.engine.job((await s.job(first)).queue_id)
+    assert job is not None and (job.execution_id, job.definition_id) == (first, definition_id)
+    row = await s.engine.batch(batch)
+    assert row is not None and row.id == batch
+    for ask in (s.engine.execution, s.engine.job, s.engine.batch):
+        for unknown in (0, -1, 999, 2**63):
+            assert await ask(unknown) is None
+        with pytest.raises(InvalidInput, match="is a whole number"):
+            await ask("1")  # type: ignore[arg-type]
+
+
+@on_both_stores
+async def test_the_engine_tells_the_time_and_wakes_whoever_waits_for_work(s: Scenario) -> None:
+    await s.define(stage("a"))
+    assert await s.engine.now() == START
+    ticket = s.engine.work_ticket()
+    await s.submit()
+    await asyncio.wait_for(s.engine.wait_for_work(ticket, 600), 60)

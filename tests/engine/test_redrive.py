@@ -176,3 +176,51 @@ async def test_failures_are_looked_at_in_groups_and_pages(s: Scenario) -> None:
     assert (len(second.items), second.next) == (2, None)
     await redrive(s, ids[:1])
     assert [g.executions for g in await s.engine.failure_groups(path="p")] == [2, 1]
+
+
+@on_both_stores
+async def test_a_redrive_by_pages_meets_everything_once_refused_ones_too(
+    s: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redriving, "REDRIVE_BATCH", 2)
+    await s.define(stage("a", attempts=1))
+    broken = await fail_all(s, 2, "the file is corrupted")
+    ids = await fail_all(s, 5)
+    pages, cursor = [], None
+    for _ in range(10):
+        page = await s.engine.redrive_page(limit=3, cursor=cursor, path="p", by="ops")
+        pages.append(told(page.items))
+        for job in await s.lease():  # they fail again while the redrive goes on
+            await s.fail(job)
+        if (cursor := page.next) is None:
+            break
+    assert [len(page) for page in pages] == [3, 3, 1]
+    assert [answer for page in pages for answer in page] == [
+        *((id_, "permanent_error") for id_ in broken), *((id_, "redriven") for id_ in ids),
+    ]  # fmt: skip
+    forced = await s.engine.redrive_page(limit=2, cursor=None, path="p", force=True, dry_run=True)
+    assert told(forced.items) == [(id_, "redriven") for id_ in broken]
+    assert (await s.engine.overview()).executions["failed"] == 7
+
+
+@on_both_stores
+async def test_those_that_are_named_are_redriven_by_pages_as_well(s: Scenario) -> None:
+    await s.define(stage("a", attempts=1))
+    ids = await fail_all(s, 3)
+    asked = [*reversed(ids), ids[0], 999, 2**70, -1]
+    first = await s.engine.redrive_page(ids=asked, limit=2, cursor=None)
+    # What can be no number of an execution has no place in the order of pages.
+    assert told(first.items) == [
+        (-1, "unknown_execution"), (ids[0], "redriven"), (ids[1], "redriven"), (2**70, "unknown_execution"),
+    ]  # fmt: skip
+    second = await s.engine.redrive_page(ids=asked, limit=2, cursor=first.next)
+    assert told(second.items) == [(ids[2], "redriven"), (999, "unknown_execution")]
+    third = await s.engine.redrive_page(ids=asked, limit=2, cursor=second.next)
+    assert (third.items, third.next) == ([], None)
+
+
+@on_both_stores
+async def test_a_page_of_a_redrive_that_is_asked_for_wrongly_is_refused(s: Scenario) -> None:
+    for wrong in ({"limit": 0}, {"cursor": "x"}, {"dead_reason": "odd"}, {"ids": ["1"]}, {"by": "a\nb"}):
+        with pytest.raises(InvalidInput):
+            await s.engine.redrive_page(**{"limit": 5, "cursor": None, **wrong})  # type: ignore[arg-type]

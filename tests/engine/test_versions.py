@@ -3,7 +3,7 @@
 import pytest
 
 from engine_scenario import Scenario, codes, completed, failed, on_both_stores, stage
-from holdfast.core.errors import UnknownPipeline
+from holdfast.core.errors import IdempotencyConflict, InvalidInput, UnknownPipeline, UnknownVersion
 from holdfast.core.model import ExecutionStatus
 from holdfast.engine import Engine, Submission
 from holdfast.engine.manual_retry import RetryRequest
@@ -93,3 +93,56 @@ async def test_an_unknown_path_is_refused_with_what_any_program_registered(s: Sc
             await s.another_engine().submit([Submission(path=path)])
         assert refusal.value.guidance == "Known are: alpha, zeta."
     assert [row.path for row in await s.another_engine().pipelines()] == ["alpha", "zeta"]
+
+
+@on_both_stores
+async def test_a_submission_may_name_the_version_that_it_gets(s: Scenario) -> None:
+    await s.define(stage("old"))
+    await s.define(stage("new"))
+    items = [Submission(path="p", version=version) for version in (1, None, 2, 1)]
+    submitted = await s.engine.submit(items)
+    assert [(await s.execution(item.id)).version for item in submitted] == [1, 2, 2, 1]
+    assert [job.step for job in await s.lease()] == ["old", "new", "new", "old"]
+
+
+@on_both_stores
+async def test_a_version_that_is_not_there_is_refused(s: Scenario) -> None:
+    await s.define(stage("a"))
+    for version in (0, 2, -1, 2**31, 2**70):
+        with pytest.raises(UnknownVersion, match=f"p has no version {version}"):
+            await s.submit(version=version)
+    for wrong in ("1", 1.0, True, [1]):
+        with pytest.raises(InvalidInput, match="A version is a whole number from 1"):
+            await s.submit(version=wrong)
+    for path in ("q", 7, "p\0"):
+        with pytest.raises(UnknownPipeline, match="There is no pipeline"):
+            await s.submit(path=path, version=1)  # type: ignore[arg-type]
+    assert (await s.engine.executions()).items == []
+
+
+@on_both_stores
+async def test_a_key_names_one_execution_whatever_version_is_asked_for(s: Scenario) -> None:
+    await s.define(stage("a"))
+    await s.define(stage("a"), stage("b"))
+    first = await s.submit({"n": 1}, idempotency_key="k", version=1)
+    assert await s.submit({"n": 1}, idempotency_key="k") == first
+    assert await s.submit({"n": 1}, idempotency_key="k", version=2) == first
+    with pytest.raises(IdempotencyConflict):
+        await s.submit({"n": 2}, idempotency_key="k", version=1)
+
+
+@on_both_stores
+async def test_what_is_published_is_what_is_submitted_until_another_is(s: Scenario) -> None:
+    server, elsewhere = s.another_engine(), s.another_engine()
+    first = await server.publish(Definition(path="p", steps=(stage("a"),)))
+    assert await server.publish(Definition(path="p", steps=(stage("a"),))) == first
+    [one] = await server.submit([Submission(path="p")])
+    s.tick(1)
+    await elsewhere.register(Definition(path="p", steps=(stage("b"),)))
+    [two] = await server.submit([Submission(path="p")])
+    s.tick(1)
+    await elsewhere.publish(Definition(path="p", steps=(stage("c"),)))
+    [three] = await server.submit([Submission(path="p")])
+    [pinned] = await elsewhere.submit([Submission(path="p")])
+    submitted = (one, two, three, pinned)
+    assert [(await s.execution(item.id)).version for item in submitted] == [1, 2, 3, 2]

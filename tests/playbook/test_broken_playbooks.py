@@ -382,6 +382,18 @@ TYPES = [
         "written together",
     ),
     Broken(
+        "function without call",
+        step("  type: function").replace("one", "one # here"),
+        "step one",
+        "A function step needs `call`",
+    ),
+    Broken(
+        "function with code",
+        step("  type: function", "  call: a:b", "  code: x # here"),
+        "step one, code",
+        "A function step has no `code`",
+    ),
+    Broken(
         "call is no function",
         step("  type: python", "  call: store it # here"),
         "step one, call",

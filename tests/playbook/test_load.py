@@ -614,3 +614,10 @@ def test_a_step_that_nothing_leads_to_is_one_fault_whatever_it_reads() -> None:
         "- {step: c, type: sleep, seconds: '{{ b.seconds }}'}\n"
     )
     assert [(fault.line, fault.field) for fault in error.faults] == [(5, "step b")]
+
+
+@pytest.mark.parametrize("field", ["type", "tool"])
+def test_a_function_is_what_python_is_with_a_call(field: str) -> None:
+    text = SPEC.replace("type: python", f"{field}: function")
+    assert text != SPEC
+    assert load_playbook(text).definition == load_playbook(SPEC).definition

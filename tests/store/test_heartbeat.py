@@ -1,10 +1,14 @@
 """Heartbeats: a lease that stands is extended, one that does not is left out of the answer."""
 
+import pytest
+
 from holdfast.core import transitions
+from holdfast.core.limits import FLEET_LIMIT, Limit
 from holdfast.core.model import JobState
-from holdfast.store import Store
+from holdfast.store import Store, postgres_claim, sqlite_claim
 from holdfast.store.changes import ChangedJob
 from holdfast.store.interface import Beat, Claimed, JobFilter
+from holdfast.store.sqlite import SqliteStore
 from running import run
 from store_scenario import (
     NOW,
@@ -121,5 +125,44 @@ def test_a_new_attempt_begins_without_progress(store_url: str) -> None:
             await change_job(store, leased.id, release)
             await claim(store)
             assert await progress_of(store, leased) is None
+
+    run(main())
+
+
+def test_without_a_new_end_a_lease_goes_on_for_as_long_as_it_was_given(store_url: str) -> None:
+    async def main() -> None:
+        async with opened(store_url) as store:
+            await submit(store, new(), new())
+            short = (await claim(store, limit=1, lease_seconds=30.0))[0]
+            long = (await claim(store, limit=1, lease_seconds=90.0))[0]
+            standing = await store.heartbeat([beat(short, 0.5), beat(long)], NOW + 20, None)
+            assert standing == {lease_of(short), lease_of(long)}
+            rows = await store.jobs(JobFilter())
+            assert [row.lease_until for row in rows] == [NOW + 50, NOW + 110]
+            assert [row.last_heartbeat for row in rows] == [NOW + 20] * 2
+            assert [row.progress for row in rows] == [0.5, None]
+            await store.heartbeat([beat(short)], NOW + 40, None)
+            assert (await job(store, short.id)).lease_until == NOW + 70
+
+    run(main())
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_what_a_lease_waited_for_its_transaction_is_no_part_of_its_length(
+    store_url: str, limited: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with opened(store_url) as store:
+            for module in (sqlite_claim, postgres_claim):
+                monkeypatch.setattr(module, "waited_since", lambda asked_at: 5.0)
+            if limited:
+                await store.set_limit(Limit(FLEET_LIMIT, 10), "ann", NOW)
+            await submit(store)
+            (leased,) = await claim(store, lease_seconds=30.0)
+            # PostgreSQL waits for nobody where no limit is set.
+            waited = 5 if limited or isinstance(store, SqliteStore) else 0
+            assert leased.lease_until == NOW + waited + 30
+            await store.heartbeat([beat(leased)], NOW + 20, None)
+            assert (await job(store, leased.id)).lease_until == NOW + 50
 
     run(main())

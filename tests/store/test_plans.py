@@ -64,7 +64,7 @@ ASKED: dict[str, Any] = {
     "now": NOW, "aged_until": NOW - 60, "handlers": ["send"], "lanes": ["manual", "bulk"], "alone": False,
     "share_limits": ["", "", "portal", "portal"], "share_lanes": ["manual", "bulk", "manual", "bulk"],
     "share_bounds": [10, 10, 10, 10], "limit": 10, "limits": ["portal", FLEET_LIMIT], "token": "t",
-    "lease_until": NOW + 60, "worker": "w", "worker_json": '"w"',
+    "leased_at": NOW,     "lease_until": NOW + 60, "worker": "w", "worker_json": '"w"',
     "groups": [1], "jobs": [10], "are_limited": [True],
 }  # fmt: skip
 CLAIMING = {
@@ -357,6 +357,8 @@ async def use_every_verb(store: Store) -> None:
     assert await claim(store, family=done.execution_id) == []
     await store.heartbeat([Beat(done.id, done.fence)], NOW, NOW + 60)
     await store.expired(NOW, 1)
+    await store.leases_of("worker-1", 1)
+    await store.handlers()
     await store.overdue(NOW, 1)
     await store.peek_jobs([1])
 
@@ -378,6 +380,12 @@ async def use_every_verb(store: Store) -> None:
     await store.executions(ExecutionFilter())
     await store.jobs(JobFilter())
     await store.events(1, None, 1)
+    await store.last_event_row()
+    await store.event_rows(0, 1)
+    await store.event_rows_at([1])
+    await store.event_gaps(0, 10, 1)
+    await store.begun_since(NOW, 1)
+    await store.open_transactions()
     await store.announce_worker(WORKER, forget_before=0.0)
     await store.workers(1)
     await store.retire_worker(WORKER.worker_id)
@@ -468,5 +476,32 @@ def test_sqlite_looks_at_what_is_open_or_failed_by_partial_indexes(sqlite_url: s
             ]
             tables = [line for line in plan if line.startswith(("SCAN e", "SCAN j", "SEARCH e", "SEARCH j"))]
             assert tables and all("USING" in line for line in tables), plan
+
+    run(main())
+
+
+@pytest.mark.parametrize("analyzed", [True, False])
+def test_what_a_worker_holds_is_found_among_the_leased_jobs_alone(store_url: str, analyzed: bool) -> None:
+    async def main() -> None:
+        async with opened(store_url) as store:
+            await fill(store_url, store)
+            leased = await claim(store, limit=READY_ROWS)
+            if analyzed:
+                await raw(store_url, "ANALYZE")
+            dialect = store_url.partition(":")[0]
+            mark = "?" if dialect == "sqlite" else "$1"
+            sql = load_queries(dialect)["leases_of"].format(where=f"j.worker_id = {mark}", limit="10")
+            if isinstance(store, SqliteStore):
+                database = apsw.Connection(str(store.path))
+                plan = [row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {sql}", ("worker-1",))]
+                database.close()
+                assert plan[0] == "SCAN j USING INDEX jobs_leases"
+                return
+            connection = await raw_connection(store_url)
+            found = await explained(connection, sql, "worker-1")
+            await connection.close()
+            assert {node["Index Name"] for node in found if "Index Name" in node} == {"jobs_leases"}
+            assert "Seq Scan" not in {node["Node Type"] for node in found}
+            assert max(map(rows_touched, found)) <= len(leased)
 
     run(main())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store import Store, postgres, postgres_clock
+from holdfast.store import Store, postgres, postgres_clock, postgres_waking
 from holdfast.store.waking import LOOKS_WITHOUT_A_MOVE_MAX, LogWatch
 from running import eventually, run
 from store_scenario import ENVIRONMENT, NOW, opened, raw, submit
@@ -182,7 +182,7 @@ def test_a_listener_whose_connection_is_killed_listens_again(postgres_url: str) 
 def test_a_listener_that_cannot_connect_tries_until_it_can(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres, "LISTEN_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(postgres_waking, "LISTEN_RETRY_SECONDS", 0.01)
 
     async def main() -> None:
         async with opened(postgres_url) as store:
@@ -222,8 +222,8 @@ def test_an_announcement_that_cannot_be_sent_is_no_error(
                 " WHERE datname = current_database() AND pid <> pg_backend_pid()",
             )
             store.announce_work()
-            assert store._notifier is not None
-            await store._notifier
+            assert store._work_notifier.task is not None
+            await store._work_notifier.task
 
     run(main())
 
@@ -372,8 +372,8 @@ def test_a_hint_leaves_the_session_as_it_was(postgres_url: str) -> None:
         async with opened(postgres_url) as store:
             assert isinstance(store, postgres.PostgresStore)
             store.announce_work()
-            assert store._notifier is not None
-            await store._notifier
+            assert store._work_notifier.task is not None
+            await store._work_notifier.task
             async with AsyncExitStack() as taken:
                 for _ in range(2):
                     db = await taken.enter_async_context(store._acquire())

@@ -245,7 +245,7 @@ def test_with_the_store_away_a_stop_ends_all_the_same(store_url: str, monkeypatc
             execution = await hf.submit("p")
             await eventually(started.is_set, ENDS_SOON)
             for verb in ("report", "release", "lease"):
-                monkeypatch.setattr(worker._connection, verb, away)
+                monkeypatch.setattr(worker.connection, verb, away)
             let_go.set()
             await stopped(worker, running)
             assert (await execution.status()).jobs[0].status is JobStatus.LEASED  # runs out, then runs again
@@ -265,7 +265,7 @@ def test_a_stop_without_grace_waits_for_a_lease_that_is_under_way(store_url: str
     async def scenario() -> None:
         async with hf:
             worker = await hf.worker(grace_seconds=0)
-            lease = worker._connection.lease
+            lease = worker.connection.lease
 
             async def slow(*arguments: Any, **options: Any) -> Any:
                 result = await lease(*arguments, **options)
@@ -274,7 +274,7 @@ def test_a_stop_without_grace_waits_for_a_lease_that_is_under_way(store_url: str
                     await answered.wait()
                 return result
 
-            worker._connection.lease = slow  # type: ignore[method-assign]
+            worker.connection.lease = slow  # type: ignore[method-assign]
             execution = await hf.submit("p")
             running = asyncio.create_task(worker.run())
             await asked.wait()  # leased in the store, and the worker does not know it yet
@@ -311,7 +311,7 @@ def test_a_cancellation_that_is_lost_on_its_way_keeps_nobody_from_ending(
 
     async def scenario() -> None:
         async with hf, hf.working() as worker:
-            worker._connection.wait_for_work = lambda *_: broken("leaser")  # type: ignore[method-assign]
+            worker.connection.wait_for_work = lambda *_: broken("leaser")  # type: ignore[method-assign]
             await eventually(lambda: waiting == {"sweeper", "leaser"}, ENDS_SOON)
 
     run(scenario(), ENDS_SOON)

@@ -185,7 +185,7 @@ def test_a_statement_that_is_not_awaited_fails_the_attempt(store_url: str) -> No
     async def forgets(ctx: Context) -> None:
         async with ctx.transaction() as tx:
             await tx.execute(INSERT, ctx.execution_id, "awaited")
-            tx.execute(INSERT, ctx.execution_id, "forgotten")
+            tx.execute(INSERT, ctx.execution_id, "forgotten")  # type: ignore[unused-coroutine]
 
     hf.pipeline("p", [forgets])
 

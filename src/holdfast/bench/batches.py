@@ -50,7 +50,7 @@ async def batch_seconds(place: Place, items: int) -> BatchSeconds:
         settled = await _settle(app, items)
         await place.settle(url)
         started = time.perf_counter()
-        await (await app.engine()).batches.attend_all()
+        await (await app.own_engine()).batches.attend_all()
         opened = time.perf_counter() - started
         looks = []
         for _ in range(LOOKS):
@@ -63,7 +63,7 @@ async def batch_seconds(place: Place, items: int) -> BatchSeconds:
 
 async def _settle(app: Holdfast, items: int) -> float:
     """Seconds that the reports took; how long leasing takes is another scenario's matter."""
-    engine, taken, left = await app.engine(), 0.0, items
+    engine, taken, left = await app.own_engine(), 0.0, items
     while left:
         leased = await engine.lease(
             "bench", [f"{PIPELINE}/request"], JOBS_PER_REPORT, lease_seconds=LEASE_SECONDS

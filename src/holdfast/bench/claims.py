@@ -59,7 +59,7 @@ async def in_turns(apps: list[Holdfast], scenario: Scenario, found: int) -> list
     taken: list[list[float]] = [[] for _ in apps]
     for _ in range(CLAIMS):
         for app, seconds in zip(apps, taken, strict=True):
-            engine = await app.engine()
+            engine = await app.own_engine()
             started = time.perf_counter()
             leased = await engine.lease("bench", handlers, JOBS_PER_CLAIM, lease_seconds=LEASE_SECONDS)
             seconds.append(time.perf_counter() - started)

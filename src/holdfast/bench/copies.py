@@ -21,7 +21,7 @@ async def fill_queued(place: Place, url: str, scenario: Scenario, count: int, *,
     """As if `count` executions had been submitted, due after `delay` seconds."""
     async with application(url, scenario, lambda _: None) as app:
         submission = Submission(path=PIPELINE, workload={"number": 0}, delay_seconds=delay)
-        [first] = await (await app.engine()).submit([submission])
+        [first] = await (await app.own_engine()).submit([submission])
     await _copy(place, url, first.id, count - 1)
 
 

@@ -1,10 +1,11 @@
-"""What is measured: ten kinds of work, and the programs that do them through the public API.
+"""What is measured: twelve kinds of work, and the programs that do them through the public API.
 
 Each scenario is a pipeline whose handlers do nothing, so that what is left is the engine and its
 database. Those whose figure is a rate have a raw counterpart, see raw.py and submits.py; a second process
 stands beside the first (fleet.py), the default settings beside the best. Of a batch, of a claim and of a
 drain it is shown that they stay as they are where there is ten times as much (batches.py), a full queue
-(claims.py) or a database that has grown (growth.py).
+(claims.py) or a database that has grown (growth.py). A worker behind a server stands beside one at the
+database, and a server with a thousand listeners beside one with none (over_http.py).
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class Kind(Enum):
     LATENCY = "milliseconds"
     BATCH = "the cost of an item, and of one in a batch of a tenth"
     CLAIM = "the cost of a claim, and of one in a full queue"
+    HTTP = "executions per second over HTTP, and at the database; milliseconds"
+    STREAMS = "executions per second over HTTP with a thousand listeners, and with none"
     GROWTH = "executions per second with a great many rows in the way, and without; and of a long drain"
 
 
@@ -140,6 +143,25 @@ GROWTH = Scenario(
     kind=Kind.GROWTH,
 )
 
+HTTP = Scenario(
+    name="http",
+    about="the drain by a worker process over HTTP beside the same at the database; from the submit call to"
+    " the start of the handler, both through the server",
+    steps=("work",),
+    size=50_000,
+    size_quick=10_000,
+    kind=Kind.HTTP,
+)
+STREAMS = Scenario(
+    name="streams",
+    about="the drain over HTTP while 1,000 clients listen to the events, 10 of them to all, beside the same"
+    " while nobody does; the memory of the server",
+    steps=("work",),
+    size=30_000,
+    size_quick=10_000,
+    kind=Kind.STREAMS,
+)
+
 SCENARIOS = {
     scenario.name: scenario
     for scenario in (
@@ -152,6 +174,8 @@ SCENARIOS = {
         RETRY,
         BATCH,
         CLAIM,
+        HTTP,
+        STREAMS,
         GROWTH,
     )
 }

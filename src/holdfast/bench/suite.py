@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from holdfast.bench import copies, engine_run, growth, raw, submits
+from holdfast.bench import copies, engine_run, growth, over_http, raw, submits
 from holdfast.bench.batches import batch_seconds
 from holdfast.bench.claims import claim_seconds
 from holdfast.bench.fleet import drain_seconds
@@ -35,6 +35,7 @@ ROUNDS = 3
 ROUNDS_QUICK = 2
 SMALL_PART = 10
 CONCURRENCIES = (1, 16, 64, 256)
+PICK_UPS = 200
 BATCH_PARTS = ("submit", "settle", "open", "status")
 
 RAW_LOOPS: dict[str, RawLoop] = {"sqlite": run_raw_sqlite, "postgresql": run_raw_postgres}
@@ -89,6 +90,8 @@ class Sitting:
             Kind.LATENCY: self._latency,
             Kind.BATCH: self._batch,
             Kind.CLAIM: self._claim,
+            Kind.HTTP: self._http,
+            Kind.STREAMS: self._streams,
             Kind.GROWTH: self._growth,
         }
         results: Results = {}
@@ -211,6 +214,45 @@ class Sitting:
             "future_ratio": round(taken.future / taken.plain, 2),
             "future_empty_ratio": round(taken.empty_future / taken.empty, 2),
             "backlog_ratio": round(taken.backlog / taken.plain, 2),
+        }
+
+    async def _http(self, scenario: Scenario, place: Place) -> Figures:
+        size = self.size_of(scenario)
+        direct, http = await self._rates_in_turns(
+            scenario,
+            place,
+            lambda url: drain_seconds(url, scenario, size, 1),
+            lambda url: over_http.drain_over_http(url, scenario, size),
+        )
+        async with place.database() as url:
+            taken = await over_http.latencies(url, scenario, min(size, PICK_UPS))
+        return {
+            "rate": round(http),
+            "direct_rate": round(direct),
+            "ratio": round(http / direct, 3),
+            "p50_ms": _percentile_ms(taken, 50),
+            "p99_ms": _percentile_ms(taken, 99),
+        }
+
+    async def _streams(self, scenario: Scenario, place: Place) -> Figures:
+        size = self.size_of(scenario)
+        listeners = min(over_http.LISTENERS, size)
+        heard: list[over_http.Listened] = []
+
+        async def listened(url: str) -> float:
+            heard.append(await over_http.drain_with_listeners(url, scenario, size, listeners))
+            return heard[-1].seconds
+
+        alone, rate = await self._rates_in_turns(
+            scenario, place, lambda url: over_http.drain_over_http(url, scenario, size), listened
+        )
+        return {
+            "rate": round(rate),
+            "alone_rate": round(alone),
+            "ratio": round(rate / alone, 3),
+            "listeners": listeners,
+            "events": max(one.events for one in heard),
+            "server_mb": round(max(one.memory_bytes for one in heard) / 1e6, 1),
         }
 
     async def _growth(self, scenario: Scenario, place: Place) -> Figures:

@@ -72,6 +72,16 @@ def _claim_cells(figures: Figures, size: int) -> list[str]:
     return [f"{size:,}", *times, *ratios]
 
 
+def _http_cells(figures: Figures, size: int) -> list[str]:
+    rates = [f"{figures['rate']:,}", f"{figures['direct_rate']:,}", f"{figures['ratio']:.0%}"]
+    return [f"{size:,}", *rates, f"{figures['p50_ms']:.1f}", f"{figures['p99_ms']:.1f}"]
+
+
+def _streams_cells(figures: Figures, size: int) -> list[str]:
+    rates = [f"{figures['rate']:,}", f"{figures['alone_rate']:,}", f"{figures['ratio']:.0%}"]
+    return [f"{size:,}", *rates, f"{figures['server_mb']:.0f}"]
+
+
 def _growth_cells(figures: Figures, size: int) -> list[str]:
     rates = [f"{figures[f'{kept}_rate']:,} {figures[f'{kept}_ratio']:.0%}" for kept in ("queued", "finished")]
     return [f"{size:,}", f"{figures['rate']:,}", *rates]
@@ -121,6 +131,16 @@ _TABLES: list[tuple[set[Kind], list[str], Callable[[Figures, int], list[str]]]] 
         _claim_cells,
     ),
     (
+        {Kind.HTTP},
+        ["executions", "HTTP /s", "direct /s", "of direct", "p50 ms", "p99 ms"],
+        _http_cells,
+    ),
+    (
+        {Kind.STREAMS},
+        ["executions", "heard /s", "alone /s", "of alone", "server MB"],
+        _streams_cells,
+    ),
+    (
         {Kind.GROWTH},
         ["in the way", "empty /s", "queued /s\nof empty", "finished /s\nof empty"],
         _growth_cells,
@@ -142,8 +162,9 @@ def _method(sitting: Sitting) -> str:
     kept = "the better of 2 rounds" if sitting.quick else f"the middle one of {sitting.rounds} rounds"
     sizes = "; --quick: the figures of growth are for a tenth of its full sizes" if sitting.quick else ""
     return (
-        "method: one worker with default settings in this process (processes, growth: in processes of their"
-        " own), no-op handlers, fresh databases, every commit on disk (SQLite synchronous=FULL, PostgreSQL"
+        "method: one worker with default settings in this process (processes, http, streams, growth: in"
+        " processes of their own), no-op handlers, fresh databases, every commit on disk (SQLite"
+        " synchronous=FULL, PostgreSQL"
         f" fsync=on); raw loop: the same rows in batches of {BATCH}, submitted by {BULK:,}; {kept}, what is"
         f" compared in turns; {os.cpu_count()} cores{sizes}."
     )

@@ -38,6 +38,7 @@ from holdfast.cli.queue import queue
 from holdfast.cli.redrive import redrive
 from holdfast.cli.retry import retry
 from holdfast.cli.run import run
+from holdfast.cli.serve import serve
 from holdfast.cli.status import status
 from holdfast.cli.submit import submit
 from holdfast.cli.validate import validate
@@ -55,7 +56,7 @@ FAMILIES = {
     "Work": ("submit", "batch", "retry", "cancel", "redrive"),
     "Steer": ("limits", "pause", "resume"),
     "Look": ("status", "executions", "events", "queue", "dead"),
-    "Run": ("worker", "migrate", "doctor"),
+    "Run": ("serve", "worker", "migrate", "doctor"),
     "Try": ("demo", "bench"),
 }
 
@@ -110,7 +111,7 @@ for _command in (
     *(submit, batch, retry, cancel, redrive),
     *(limits, pause, resume),
     *(status, executions, events, queue, dead),
-    *(worker, migrate, doctor, demo, bench),
+    *(serve, worker, migrate, doctor, demo, bench),
 ):
     commands.add_command(_command)
 

@@ -14,7 +14,8 @@ from holdfast.cli.options import EXIT_FAILED, by_option, database_option, json_o
 if TYPE_CHECKING:
     from holdfast.cli.batch_adding import Adding
     from holdfast.cli.batch_watch import Look
-    from holdfast.engine import Engine, Page
+    from holdfast.client import AnyEngine
+    from holdfast.engine import Page
 
 FILE_METAVAR = "[FILE|-]"
 
@@ -101,6 +102,7 @@ def submit(
 @json_option
 def add(batch_id: int, file: str | None, key: str | None, url: str, as_json: bool) -> None:
     """Add the items of FILE, or of stdin, to BATCH, which must not be closed."""
+    from holdfast.cli.going_on import typed
     from holdfast.cli.output import counted, hint, say
 
     _check_stdin(file)
@@ -121,7 +123,7 @@ def add(batch_id: int, file: str | None, key: str | None, url: str, as_json: boo
     known = adding.items - adding.added
     there = f"; {counted(known, 'item was', 'items were')} there already" if known else ""
     say(f"{counted(adding.added, 'item was', 'items were')} added to batch {batch_id}{there}.")
-    hint(f"When all are there:  holdfast batch close {batch_id}")
+    hint(f"When all are there:  {typed(f'holdfast batch close {batch_id}')}")
 
 
 @batch.command(epilog="Example:  holdfast batch close 7", short_help="Say that all its items are there.")
@@ -130,6 +132,7 @@ def add(batch_id: int, file: str | None, key: str | None, url: str, as_json: boo
 @json_option
 def close(batch_id: int, url: str, as_json: bool) -> None:
     """Close BATCH: nothing can be added to it any more, and what waits for all of its items may begin."""
+    from holdfast.cli.going_on import typed
     from holdfast.cli.output import hint, say, show_json
 
     async def run() -> bool:
@@ -141,7 +144,7 @@ def close(batch_id: int, url: str, as_json: bool) -> None:
         show_json({"id": batch_id, "closed": is_new})
         return
     say(f"Batch {batch_id} is closed." if is_new else f"Batch {batch_id} was closed before.")
-    hint(f"How it goes:  holdfast batch watch {batch_id}")
+    hint(f"How it goes:  {typed(f'holdfast batch watch {batch_id}')}")
 
 
 @batch.command(epilog="Example:  holdfast batch cancel 7", short_help="Cancel all of it that still runs.")
@@ -264,7 +267,7 @@ def list_batches(limit: int, cursor: str | None, url: str, as_json: bool) -> Non
 
     async def look() -> tuple[Page, float]:
         async with opened(url) as engine:
-            return await engine.batches.list(limit=limit, cursor=cursor), await engine.store.now()
+            return await engine.batches.list(limit=limit, cursor=cursor), await engine.now()
 
     page, now = asyncio.run(look())
     if as_json:
@@ -300,14 +303,15 @@ def _show_added(adding: Adding, **more: Any) -> None:
 
 
 async def _tell_submitted(
-    engine: Engine, adding: Adding, pipeline: str, *, is_open: bool, is_watching: bool
+    engine: AnyEngine, adding: Adding, pipeline: str, *, is_open: bool, is_watching: bool
 ) -> None:
+    from holdfast.cli.going_on import typed
     from holdfast.cli.output import counted, hint, say
     from holdfast.cli.submit import told_unoffered
 
     assert adding.batch_id is not None
     id_, known = adding.batch_id, adding.items - adding.added
-    row = await engine.store.batch(id_)
+    row = await engine.batch(id_)
     if row is not None and row.cancelled_at is not None:
         by = f" by {row.cancelled_by}" if row.cancelled_by else ""
         say(
@@ -324,9 +328,10 @@ async def _tell_submitted(
     if row is not None and row.is_running and (unoffered := await told_unoffered(engine, pipeline, row.lane)):
         hint(unoffered)
     if is_open:
-        hint(f"It is open:  holdfast batch add {id_} FILE , and at the end  holdfast batch close {id_}")
+        add, close = typed(f"holdfast batch add {id_} FILE"), typed(f"holdfast batch close {id_}")
+        hint(f"It is open:  {add} , and at the end  {close}")
     elif not is_watching:
-        hint(f"How it goes:  holdfast batch watch {id_}")
+        hint(f"How it goes:  {typed(f'holdfast batch watch {id_}')}")
 
 
 def _show_end(look: Look, as_json: bool) -> int:

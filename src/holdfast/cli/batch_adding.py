@@ -16,12 +16,16 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.batch_input import Item, Source, WrongLine
+from holdfast.cli.going_on import typed
 from holdfast.cli.output import counted, shown
 from holdfast.core.errors import BatchClosed, HoldfastError, IdempotencyConflict
 
 if TYPE_CHECKING:
-    from holdfast.engine import Engine
+    from holdfast.client import AnyEngine
+    from holdfast.client.parts import RemoteBatches
     from holdfast.engine.batches import Batches
+
+    AnyBatches = Batches | RemoteBatches
 
 ITEMS_PER_TRANSACTION = 500
 
@@ -32,7 +36,7 @@ class Adding:
     """Adds the items of one source to one batch. `batch_id` is None until the batch is made, with the first
     items that are right."""
 
-    def __init__(self, engine: Engine, source: Source, *, key: str | None, repeat: str) -> None:
+    def __init__(self, engine: AnyEngine, source: Source, *, key: str | None, repeat: str) -> None:
         self._engine = engine
         self._source = source
         self._key = key
@@ -48,7 +52,7 @@ class Adding:
     ) -> None:
         """A new batch with all of them; or, where the key has one already, with those that it lacks."""
 
-        async def create(batches: Batches) -> int:
+        async def create(batches: AnyBatches) -> int:
             batch_id, self.is_new = await batches.create(
                 pipeline,
                 lane=lane,  # type: ignore[arg-type]
@@ -62,14 +66,14 @@ class Adding:
             await self._engine.batches.close(self.batch_id)
 
     async def add_to(self, batch_id: int) -> None:
-        async def known(batches: Batches) -> int:
+        async def known(batches: AnyBatches) -> int:
             await batches.add(batch_id, [])  # where there is none, it is told before a long file is read
             return batch_id
 
         await known(self._engine.batches)
         await self._all(known, "")
 
-    async def _all(self, batch: Callable[[Batches], Awaitable[int]], pipeline: str) -> None:
+    async def _all(self, batch: Callable[[AnyBatches], Awaitable[int]], pipeline: str) -> None:
         try:
             total = self._source.checked() if self._source.is_file else None
             if total == 0:
@@ -90,7 +94,7 @@ class Adding:
             raise self._source.none_there()
 
     async def _chunk(
-        self, items: list[Item], batch: Callable[[Batches], Awaitable[int]], pipeline: str
+        self, items: list[Item], batch: Callable[[AnyBatches], Awaitable[int]], pipeline: str
     ) -> None:
         from holdfast.engine import Submission
 
@@ -146,10 +150,11 @@ class Adding:
             )
             return f"{repeat}, and the rest is added:  {self._repeat}"
         add = "Add" if wrong is None else f"Correct line {wrong:,}, then add"
-        return (
-            f"{add} the rest, from line {self._line + 1:,} on:  holdfast batch add {self.batch_id} FILE"
-            f" ; then  holdfast batch close {self.batch_id} , or  holdfast batch cancel {self.batch_id}"
+        more, close, cancel = (
+            typed(f"holdfast batch {what}")
+            for what in (f"add {self.batch_id} FILE", f"close {self.batch_id}", f"cancel {self.batch_id}")
         )
+        return f"{add} the rest, from line {self._line + 1:,} on:  {more} ; then  {close} , or  {cancel}"
 
 
 @contextlib.contextmanager

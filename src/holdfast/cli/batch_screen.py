@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from holdfast.cli.going_on import typed
 from holdfast.cli.output import (
     BAD,
     DIM,
@@ -73,7 +74,7 @@ def show_batch(view: BatchView, failures: Sequence[FailureGroup]) -> None:
         say("What it waits for", HEAD)
         for hindrance in view.hindrances:
             say(f"  {told_hindrance(hindrance)}", WAITING)
-            say(f"    {hindrance.action}")
+            say(f"    {remedy_of(hindrance)}")
     if failures:
         _show_failures(view, failures)
 
@@ -88,8 +89,8 @@ def _show_failures(view: BatchView, failures: Sequence[FailureGroup]) -> None:
             say(f"    {group.guidance}")
     say()
     force = " --force" if failures[0].category == "permanent" else ""
-    hint(f"One by one:        holdfast dead --list --batch {view.id}")
-    hint(f"Start them again:  holdfast redrive --batch {view.id}{force}")
+    hint(f"One by one:        {typed(f'holdfast dead --list --batch {view.id}')}")
+    hint(f"Start them again:  {typed(f'holdfast redrive --batch {view.id}{force}')}")
 
 
 def told_failure(group: FailureGroup) -> str:
@@ -103,6 +104,10 @@ def example_of(group: FailureGroup) -> str:
 
 def told_hindrance(hindrance: Hindrance) -> str:
     return sentence(hindrance.message)
+
+
+def remedy_of(hindrance: Hindrance) -> str:
+    return typed(hindrance.action, app=" --app " in hindrance.action)
 
 
 def told_state(view: BatchView) -> str:
@@ -146,7 +151,7 @@ def told_barrier(barrier: BarrierView, view: BatchView) -> str:
     until = [counted(waits_for, "more item has", "more items have") + " settled"] if waits_for else []
     if view.status == "open":
         until.append("the batch is closed")
-        close = f"When all items are there:  holdfast batch close {view.id}"
+        close = f"When all items are there:  {typed(f'holdfast batch close {view.id}')}"
         return f"{what} opens when {' and '.join(until)}{delay}. {close}"
     return f"{what} opens when {until[0]}{delay}." if until else f"{what} is about to open{delay}."
 
@@ -217,7 +222,7 @@ def show_batches(rows: Sequence[BatchRow], now: float) -> None:
         ],
         styles=[STATUS_STYLES_OF_BATCH.get(_state_of(row), "") for row in rows],
     )
-    hint(f"How far one is:  holdfast batch status {rows[0].id}")
+    hint(f"How far one is:  {typed(f'holdfast batch status {rows[0].id}')}")
 
 
 def _state_of(row: BatchRow) -> str:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import click
 
 from holdfast.cli.batch_screen import (
     FAILURE_GROUPS,
     example_of,
+    remedy_of,
     told_barrier,
     told_failure,
     told_gates,
@@ -24,6 +25,8 @@ from holdfast.cli.batch_screen import (
     told_state,
     told_wave,
 )
+from holdfast.cli.going_on import typed
+from holdfast.cli.outages import through_outages
 from holdfast.cli.output import (
     BAD,
     DIM,
@@ -32,28 +35,23 @@ from holdfast.cli.output import (
     is_terminal,
     moment,
     new_console,
-    sentence,
     shown,
     wall_time,
 )
-from holdfast.core.errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
-    from holdfast.engine import Engine
+    from holdfast.client import AnyEngine
     from holdfast.engine.batch_view import BatchView
     from holdfast.store.interface import FailureGroup
-
-T = TypeVar("T")
 
 POLL_SECONDS = 1.0
 LOOK_SECONDS_MAX = 30.0
 # Of the time that passes, counting takes at most this part.
 LOOK_SHARE = 0.05
 LINE_SECONDS = 10.0
-OUTAGE_SECONDS_MAX = 15.0
 BAR_CHARS = 30
 _HINDRANCE = "hindrance"
 
@@ -69,14 +67,14 @@ class Screen(Protocol):
     def close(self) -> None: ...
 
 
-async def look_at(engine: Engine, batch_id: int) -> Look:
+async def look_at(engine: AnyEngine, batch_id: int) -> Look:
     view = await engine.batches.view(batch_id)
     if not view.executions["failed"]:
         return Look(view)
     return Look(view, await engine.failure_groups(batch_id=batch_id, limit=FAILURE_GROUPS))
 
 
-async def watched(engine: Engine, batch_id: int, *, quiet: bool) -> Look:
+async def watched(engine: AnyEngine, batch_id: int, *, quiet: bool) -> Look:
     """The batch once it is over. Whoever ends the watching before is told that the batch goes on."""
     begun = time.monotonic()
     look = await look_at(engine, batch_id)
@@ -91,7 +89,8 @@ async def watched(engine: Engine, batch_id: int, *, quiet: bool) -> Look:
     except asyncio.CancelledError:
         screen.close()
         click.echo(
-            f"Batch {batch_id} goes on without being watched. Look again:  holdfast batch watch {batch_id}",
+            f"Batch {batch_id} goes on without being watched. Look again:  "
+            + typed(f"holdfast batch watch {batch_id}"),
             err=True,
         )
         raise
@@ -100,25 +99,7 @@ async def watched(engine: Engine, batch_id: int, *, quiet: bool) -> Look:
     return look
 
 
-async def through_outages(look: Callable[[], Awaitable[T]]) -> T:
-    """What it gives, however long the database is away; whoever watches is told that, once."""
-    wait, is_away = POLL_SECONDS, False
-    while True:
-        try:
-            found = await look()
-        except StoreUnavailable as error:
-            if not is_away:
-                click.echo(f"{shown(sentence(str(error)))} The watching goes on when it is back.", err=True)
-            is_away = True
-            await asyncio.sleep(wait)
-            wait = min(2 * wait, OUTAGE_SECONDS_MAX)
-        else:
-            if is_away:
-                click.echo("The database is back.", err=True)
-            return found
-
-
-async def _pass_time(engine: Engine, batch_id: int, *, cost: float) -> None:
+async def _pass_time(engine: AnyEngine, batch_id: int, *, cost: float) -> None:
     """Until it is time for another look that costs so much, or the batch is over."""
     until = time.monotonic() + min(max(cost / LOOK_SHARE, POLL_SECONDS), LOOK_SECONDS_MAX)
     while True:
@@ -179,7 +160,7 @@ def _news(view: BatchView) -> Iterator[tuple[object, str]]:
         for line in told_wave(wave, view.at):
             yield (wave.step, wave.number, wave.available_at), line
     for hindrance in view.hindrances:
-        told = f"{told_hindrance(hindrance)}  {hindrance.action}"
+        told = f"{told_hindrance(hindrance)}  {remedy_of(hindrance)}"
         # Of a limit that is full and how many wait for it, each look tells other numbers.
         yield (_HINDRANCE, hindrance.kind, hindrance.steps, hindrance.action), told
 
@@ -210,7 +191,7 @@ def _picture(look: Look) -> Group:
     lines = [Text(line) for line in told_gates(view)]
     for hindrance in view.hindrances:
         lines.append(Text(shown(told_hindrance(hindrance)), style=WAITING))
-        lines.append(Text(f"  {shown(hindrance.action)}", style=DIM))
+        lines.append(Text(f"  {shown(remedy_of(hindrance))}", style=DIM))
     if view.ends_at is not None:
         lines.append(Text(f"It may be over {moment(view.ends_at, view.at)}."))
     for group in look.failures:

@@ -22,12 +22,14 @@ SCENARIO_NAMES = (
     "retry",
     "batch",
     "claim",
+    "http",
+    "streams",
     "growth",
 )
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Smaller sizes and fewer rounds: about five minutes in all.")
+@click.option("--quick", is_flag=True, help="Smaller sizes and fewer rounds: about six minutes in all.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, and nothing else.")
 @click.option("--store", type=click.Choice(STORES), default="both", show_default=True)
 @click.option(

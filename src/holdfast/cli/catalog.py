@@ -65,14 +65,14 @@ def add(files: tuple[str, ...], url: str, as_json: bool) -> None:
 @json_option
 def list_(path: str | None, limit: int, cursor: str | None, url: str, as_json: bool) -> None:
     """List what is known, each with the version that new executions get; or all versions of PATH."""
+    from holdfast.cli.going_on import typed
     from holdfast.cli.output import hint, say, show_json
-    from holdfast.engine.records import Page
 
     async def look() -> tuple[Page, float]:
         async with opened(url) as engine:
-            now = await engine.store.now()
+            now = await engine.now()
             if path is not None:
-                return Page(list(await engine.catalog.versions(path))), now
+                return await engine.catalog.versions(path, limit=limit, cursor=cursor), now
             return await engine.catalog.entries(limit=limit, cursor=cursor), now
 
     page, now = asyncio.run(look())
@@ -80,8 +80,11 @@ def list_(path: str | None, limit: int, cursor: str | None, url: str, as_json: b
         show_json(page)
         return
     if not page.items:
-        say("The catalog is empty." if cursor is None else "No more.")
-        hint("Add a playbook:  holdfast catalog add FILE")
+        if cursor is not None:
+            say("No more.")
+            return
+        say("The catalog is empty.")
+        hint(f"Add a playbook:  {typed('holdfast catalog add FILE')}")
         return
     _show_entries(page.items, now, versions=path is not None)
     if page.next:
@@ -99,7 +102,7 @@ def show(path: str, version: int | None, url: str, as_json: bool) -> None:
 
     async def look() -> tuple[CatalogText, float]:
         async with opened(url) as engine:
-            return await engine.catalog.text(path, version), await engine.store.now()
+            return await engine.catalog.text(path, version), await engine.now()
 
     found, now = asyncio.run(look())
     if as_json:
@@ -146,6 +149,7 @@ def diff(path: str, old: int | None, new: int | None, url: str, as_json: bool) -
 
 
 def _tell_added(added: AddedPlaybook) -> None:
+    from holdfast.cli.going_on import typed
     from holdfast.cli.output import counted, hint, say
 
     entry, before = added.entry, added.replaces
@@ -158,7 +162,8 @@ def _tell_added(added: AddedPlaybook) -> None:
     if before is not None:
         kind = " of a program" if before.kind == "python" else ""
         hint(f"  It takes the place of version {before.version}{kind}, which its executions keep.")
-        hint(f"  What differs:  holdfast catalog diff {entry.path} {before.version} {entry.version}")
+        diff = f"holdfast catalog diff {entry.path} {before.version} {entry.version}"
+        hint(f"  What differs:  {typed(diff)}")
 
 
 def _show_entries(entries: Sequence[CatalogEntry], now: float, *, versions: bool) -> None:

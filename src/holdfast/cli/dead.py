@@ -75,7 +75,7 @@ def dead(
 
         async with opened(url) as engine:
             await check_batch(engine, batch_id)
-            now = await engine.store.now()
+            now = await engine.now()
             if is_list:
                 return await engine.failures(limit=limit, cursor=cursor, **filters), now
             return Page(await engine.failure_groups(limit=limit, **filters)), now
@@ -116,6 +116,7 @@ def _show_list(page: Page, now: float) -> None:
 
 
 def _show_groups(groups: list[FailureGroup], now: float, batch: str) -> None:
+    from holdfast.cli.going_on import typed
     from holdfast.cli.output import clipped, hint, table
 
     table(
@@ -137,9 +138,9 @@ def _show_groups(groups: list[FailureGroup], now: float, batch: str) -> None:
     first = groups[0]
     force = " --force" if first.category == "permanent" else ""
     chosen = f"--path {first.path} --error-type {first.error_type}{batch}"
-    hint(f"Look at one:         holdfast status {first.example}")
-    hint(f"One by one:          holdfast dead --list {chosen}")
-    hint(f"Start a group again: holdfast redrive {chosen}{force}")
+    hint(f"Look at one:         {typed(f'holdfast status {first.example}')}")
+    hint(f"One by one:          {typed(f'holdfast dead --list {chosen}')}")
+    hint(f"Start a group again: {typed(f'holdfast redrive {chosen}{force}')}")
 
 
 def _between(group: FailureGroup, now: float) -> str:

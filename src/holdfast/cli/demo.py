@@ -142,7 +142,7 @@ class Show:
         from holdfast.cli.demo_service import TROUBLES
         from holdfast.cli.demo_story import Item
 
-        self._started_at = await (await self._hf.engine()).store.now()
+        self._started_at = await (await self._hf.engine()).now()
         self._clock_lead = self._started_at - time.monotonic()
         executions = await self._hf.submit_many(
             PIPELINE, [{"name": name, "service": self._service.url} for name in TROUBLES]

@@ -1,8 +1,8 @@
 """`holdfast doctor`: is all well, and if not, what is to be done.
 
 Each check is a function that looks at one thing and returns findings. Nothing is changed by them, not
-even the schema of an old database, and nothing they meet is an error of the command: a database that
-does not answer is what it was called to find.
+even the schema of an old database, and nothing they meet is an error of the command: a database or a server
+that does not answer is what it was called to find.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ from holdfast.cli.options import (
     URL_VARIABLE,
     database_option,
     json_option,
+    opened_client,
     refuse_missing_file,
     store_of,
 )
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.engine import Engine
+    from holdfast.client import AnyEngine
     from holdfast.engine.overview import Overview
     from holdfast.store.inspection import Inspection
+    from holdfast.wire import Info
 
 OK, WARN, BAD = "ok", "warn", "bad"
 
@@ -60,7 +62,7 @@ class Finding(msgspec.Struct, frozen=True):
 def doctor(url: str, as_json: bool) -> None:
     """Check the database (reachable, writable, version, durable, schema, clock), the workers (living or
     vanished), and the work (waiting for nobody, paused or left open for long, stuck, dead). Each finding
-    says what to do.
+    says what to do. With --server first the server, then the database as the server sees it.
 
     Changes nothing. Exit code 0 where nothing is bad, 1 otherwise; a warning is not bad.
     """
@@ -94,8 +96,11 @@ def _show(findings: list[Finding]) -> None:
 
 async def examine(url: str) -> list[Finding]:
     """All findings, in the order of the checks; never raises for what it finds."""
+    from holdfast.addresses import is_server
     from holdfast.store.inspection import inspect
 
+    if is_server(url):
+        return await _examine_server(url)
     try:
         store = store_of(url)
         refuse_missing_file(store)
@@ -105,24 +110,60 @@ async def examine(url: str) -> list[Finding]:
     except Exception as error:
         return [_broken("database", error)]
     findings = list(_about_the_database(seen))
-    if seen.schema_found != seen.schema_known or seen.unwritable:
-        findings.append(
-            Finding("work", WARN, "Workers and work were not looked at.", "Solve the above first.")
-        )
-        return findings
+    if _is_in_the_way(seen):
+        return [*findings, _NOT_LOOKED_AT]
     try:
         from holdfast.engine import Engine
 
         await store.open(migrate=False)
         try:
-            findings += await _about_the_work(Engine(store))
+            return findings + await _about_the_work(Engine(store))
         finally:
             await store.close()
     except HoldfastError as error:
-        findings.append(Finding("work", BAD, str(error), error.guidance or ""))
+        return [*findings, Finding("work", BAD, str(error), error.guidance or "")]
     except Exception as error:
-        findings.append(_broken("work", error))
-    return findings
+        return [*findings, _broken("work", error)]
+
+
+async def _examine_server(url: str) -> list[Finding]:
+    """The server, the database as it is seen from there, and the work."""
+    findings: list[Finding] = []
+    check = "server"
+    try:
+        async with opened_client(url) as client:
+            findings.append(_server(await client.info()))
+            check = "database"
+            seen = await client.inspection()
+            findings += _about_the_database(seen, await client.now())
+            if _is_in_the_way(seen):
+                return [*findings, _NOT_LOOKED_AT]
+            check = "work"
+            return findings + await _about_the_work(client)
+    except HoldfastError as error:
+        return [*findings, Finding(check, BAD, str(error), error.guidance or "")]
+    except Exception as error:
+        return [*findings, _broken(check, error)]
+
+
+_NOT_LOOKED_AT = Finding("work", WARN, "Workers and work were not looked at.", "Solve the above first.")
+
+
+def _is_in_the_way(seen: Inspection) -> bool:
+    return seen.schema_found != seen.schema_known or bool(seen.unwritable)
+
+
+def _server(info: Info) -> Finding:
+    from holdfast import __version__
+
+    if info.version == __version__:
+        return Finding("server", OK, f"It can be reached; Holdfast {info.version}, as here.")
+    return Finding(
+        "server",
+        WARN,
+        f"It can be reached, and is Holdfast {info.version}; here is {__version__}.",
+        "They may not understand each other in all things. Bring the older one up to date.",
+    )
 
 
 def _broken(check: str, error: Exception) -> Finding:
@@ -131,7 +172,8 @@ def _broken(check: str, error: Exception) -> Finding:
     )
 
 
-def _about_the_database(seen: Inspection) -> Iterator[Finding]:
+def _about_the_database(seen: Inspection, server_now: float | None = None) -> Iterator[Finding]:
+    """Seen from here, or by a server, from where that is and with its clock."""
     name = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}[seen.kind]
     if seen.unwritable:
         yield Finding(
@@ -153,8 +195,8 @@ def _about_the_database(seen: Inspection) -> Iterator[Finding]:
         )
         return
     yield _durability(seen)
-    yield _schema(seen)
-    yield _clock(seen)
+    yield _schema(seen, by_server=server_now is not None)
+    yield _clock(seen, server_now)
 
 
 def _durability(seen: Inspection) -> Finding:
@@ -186,9 +228,17 @@ def _durability(seen: Inspection) -> Finding:
     return Finding("durability", OK, f"{told}.")
 
 
-def _schema(seen: Inspection) -> Finding:
+def _schema(seen: Inspection, *, by_server: bool) -> Finding:
     if seen.schema_found == seen.schema_known:
-        return Finding("schema", OK, f"Version {seen.schema_found}, as this Holdfast needs.")
+        who = "the server" if by_server else "this Holdfast"
+        return Finding("schema", OK, f"Version {seen.schema_found}, as {who} needs.")
+    if by_server:  # it was changed under the server, which had brought it up to date
+        return Finding(
+            "schema",
+            BAD,
+            f"Version {seen.schema_found}; the server needs {seen.schema_known}.",
+            "Start the server again, with the Holdfast that the database is for.",
+        )
     if seen.schema_found > seen.schema_known:
         return Finding(
             "schema",
@@ -211,19 +261,21 @@ def _schema(seen: Inspection) -> Finding:
     )
 
 
-def _clock(seen: Inspection) -> Finding:
+def _clock(seen: Inspection, server_now: float | None) -> Finding:
     import time
 
+    machine = "this machine's" if server_now is None else "the server's machine's"
     lead = seen.clock_lead_seconds
     if abs(lead) - seen.clock_error_seconds > CLOCK_LEAD_SECONDS_MAX:
         which = "ahead of" if lead > 0 else "behind"
         return Finding(
             "clock",
             WARN,
-            f"The database's clock is {abs(lead):.1f} s {which} this machine's.",
+            f"The database's clock is {abs(lead):.1f} s {which} {machine}.",
             "Holdfast goes by the database's. Synchronise both (NTP), or times in logs will not agree.",
         )
-    ahead = (seen.newest_event_at or 0.0) - (time.time() + lead)
+    now = time.time() + lead if server_now is None else server_now
+    ahead = (seen.newest_event_at or 0.0) - now
     if ahead > CLOCK_LEAD_SECONDS_MAX:
         return Finding(
             "clock",
@@ -232,19 +284,18 @@ def _clock(seen: Inspection) -> Finding:
             "Retries and leases wait until the clock has caught up. Set it right (NTP).",
         )
     told = (
-        "It is this machine's."
-        if seen.kind == "sqlite"
-        else f"It agrees within {max(abs(lead), 0.001):.3f} s."
+        f"It is {machine}." if seen.kind == "sqlite" else f"It agrees within {max(abs(lead), 0.001):.3f} s."
     )
     return Finding("clock", OK, told)
 
 
-async def _about_the_work(engine: Engine) -> list[Finding]:
+async def _about_the_work(engine: AnyEngine) -> list[Finding]:
+    from holdfast.cli.going_on import typed
     from holdfast.cli.output import counted
     from holdfast.cli.status import ALONE_ADVICE, start_advice, told_alone, told_vanished, told_waiting
 
     overview = await engine.overview()
-    expired = await engine.store.expired(overview.at - EXPIRED_SECONDS, EXPIRED_COUNTED_MAX)
+    expired = await engine.expired_leases(EXPIRED_SECONDS, EXPIRED_COUNTED_MAX)
     findings: list[Finding] = []
 
     def add(check: str, level: str, message: str, action: str = "") -> None:
@@ -260,7 +311,8 @@ async def _about_the_work(engine: Engine) -> list[Finding]:
             f" {_names(living, lambda worker: worker.worker_id)}.",
         )
     else:
-        add("workers", WARN, "No worker lives.", "Start one:  holdfast worker --app your_module:hf")
+        start = typed("holdfast worker --app your_module:hf", app=True)
+        add("workers", WARN, "No worker lives.", f"Start one:  {start}")
     for worker in overview.vanished[-VANISHED_SHOWN_MAX:]:
         add(
             "workers",
@@ -282,13 +334,14 @@ async def _about_the_work(engine: Engine) -> list[Finding]:
         add("waiting", WARN, told_alone(overview.alone), ALONE_ADVICE)
     findings += _about_the_controls(overview)
     if expired:
-        more = " or more" if len(expired) == EXPIRED_COUNTED_MAX else ""
+        more = " or more" if expired == EXPIRED_COUNTED_MAX else ""
         add(
             "leases",
             BAD,
-            f"{counted(len(expired), 'job is', 'jobs are')}{more} leased by a worker that is gone, for over"
+            f"{counted(expired, 'job is', 'jobs are')}{more} leased by a worker that is gone, for over"
             f" {EXPIRED_SECONDS:.0f} s, and nobody takes them back.",
-            "Every worker sweeps up such leases: start one, or see why the running ones do not.",
+            "Every worker at the database and every server sweeps up such leases: start one, or see why the"
+            " running ones do not.",
         )
     else:
         add("leases", OK, "No lease is left behind.")
@@ -298,7 +351,7 @@ async def _about_the_work(engine: Engine) -> list[Finding]:
             "dead",
             WARN,
             f"{counted(failed, 'execution failed and waits', 'executions failed and wait')} for somebody.",
-            "See why:  holdfast dead",
+            f"See why:  {typed('holdfast dead')}",
         )
     else:
         add("dead", OK, "Nothing has failed, or all of it was retried.")
@@ -307,6 +360,7 @@ async def _about_the_work(engine: Engine) -> list[Finding]:
 
 def _about_the_controls(overview: Overview) -> Iterator[Finding]:
     """Pauses and open batches that may have been forgotten, and limits that limit nothing or everything."""
+    from holdfast.cli.going_on import typed
     from holdfast.cli.pause import resume_command
     from holdfast.cli.status import close_advice, told_open, told_paused
 
@@ -319,7 +373,7 @@ def _about_the_controls(overview: Overview) -> Iterator[Finding]:
             yield Finding("paused", OK, told)
     for batch in overview.open_batches:
         if overview.at - batch.created_at > OPEN_BATCH_SECONDS_MAX:
-            cancel = f"or cancel it:  holdfast batch cancel {batch.id}"
+            cancel = f"or cancel it:  {typed(f'holdfast batch cancel {batch.id}')}"
             yield Finding("batches", WARN, told_open(batch, overview.at), f"{close_advice(batch)} , {cancel}")
     for limit in overview.limits:
         most = limit.max_concurrency
@@ -329,14 +383,14 @@ def _about_the_controls(overview: Overview) -> Iterator[Finding]:
                 WARN,
                 f"Nobody has set the limit {limit.name}, which is named by"
                 f" {_names(limit.steps, str) or 'jobs of an older version'}: nothing is limited.",
-                f"Set it:  holdfast limits set {limit.name} N",
+                f"Set it:  {typed(f'holdfast limits set {limit.name} N')}",
             )
         elif most is not None and limit.manual_reserve == most and limit.waiting["bulk"]:
             yield Finding(
                 "limits",
                 WARN,
                 f"The limit {limit.name} keeps all of its {most} for manual work; bulk work waits for ever.",
-                f"Leave it some:  holdfast limits set {limit.name} {most} --manual-reserve 0",
+                "Leave it some:  " + typed(f"holdfast limits set {limit.name} {most} --manual-reserve 0"),
             )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,8 +12,8 @@ import click
 from holdfast.cli.options import database_option, json_option, opened
 
 if TYPE_CHECKING:
+    from holdfast.client import AnyEngine
     from holdfast.core.model import Event
-    from holdfast.engine import Engine
 
 FOLLOW_SECONDS = 0.5
 _STYLES = {
@@ -46,7 +47,7 @@ async def _show(url: str, execution_id: int, follow: bool, as_json: bool) -> Non
     from holdfast.cli.output import show_json
 
     async with opened(url) as engine:
-        view = await engine.view(execution_id)  # says where there is none
+        await engine.view(execution_id)  # says where there is none
         if not follow:
             items = await _after(engine, execution_id, None)
             if as_json:
@@ -55,24 +56,37 @@ async def _show(url: str, execution_id: int, follow: bool, as_json: bool) -> Non
                 for event in items:
                     _print(event)
             return
-        last: str | None = None
-        while True:
-            ticket = engine.store.work_ticket()
-            # Asked before the events: once it has ended, no further one comes.
-            is_over = view.status != "running"
-            for event in await _after(engine, execution_id, last):
-                last = event.id
-                if as_json:
-                    click.echo(json.dumps(event.to_dict()))
-                else:
-                    _print(event)
-            if is_over:
-                return
-            await engine.store.wait_for_work(ticket, FOLLOW_SECONDS)
-            view = await engine.view(execution_id)
+        await _follow(engine, execution_id, as_json)
 
 
-async def _after(engine: Engine, execution_id: int, last: str | None) -> list[Event]:
+async def _follow(engine: AnyEngine, execution_id: int, as_json: bool) -> None:
+    from holdfast.cli.outages import through_outages
+
+    last: str | None = None
+    while True:
+        is_over, ticket, items = await through_outages(partial(_news, engine, execution_id, last))
+        for event in items:
+            last = event.id
+            if as_json:
+                click.echo(json.dumps(event.to_dict()))
+            else:
+                _print(event)
+        if is_over:
+            return
+        await through_outages(partial(engine.wait_for_work, ticket, FOLLOW_SECONDS))
+
+
+async def _news(engine: AnyEngine, execution_id: int, last: str | None) -> tuple[bool, int, list[Event]]:
+    """Whether it has ended, a ticket from before that was asked, and what is new."""
+    ticket = engine.work_ticket()
+    # Asked before the events: once it has ended, no further one comes. Its row alone, for it may have many
+    # jobs.
+    execution = await engine.execution(execution_id)
+    is_over = execution is None or execution.status.value != "running"
+    return is_over, ticket, await _after(engine, execution_id, last)
+
+
+async def _after(engine: AnyEngine, execution_id: int, last: str | None) -> list[Event]:
     items: list[Event] = []
     while page := await engine.events(execution_id, after=items[-1].id if items else last):
         items += page

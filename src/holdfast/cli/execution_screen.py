@@ -6,12 +6,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.code_places import places_in_trace
-from holdfast.cli.going_on import SAME_AGAIN, ends_the_same_again
+from holdfast.cli.going_on import SAME_AGAIN, ends_the_same_again, typed
+from holdfast.cli.outages import through_outages
 from holdfast.cli.output import (
     BAD,
     DIM,
@@ -34,8 +36,9 @@ from holdfast.core.gates import BARRIER, BatchRow
 from holdfast.core.model import Event, EventType
 
 if TYPE_CHECKING:
+    from holdfast.client import AnyEngine
     from holdfast.core.model import ExecutionRow, JobRow, RetryNote
-    from holdfast.engine import Engine, ExecutionView
+    from holdfast.engine import ExecutionView
 
 POLL_SECONDS = 0.5
 CELL_CHARS = 100
@@ -44,23 +47,32 @@ _NOT_PLAIN = ("dead", "leased", "retry")
 PLACE_CHARS = 200
 
 
-async def ended(engine: Engine, execution_id: int, within: float | None, *, quiet: bool) -> ExecutionView:
+async def ended(engine: AnyEngine, execution_id: int, within: float | None, *, quiet: bool) -> ExecutionView:
     """The execution once it has ended, or as it is after `within` seconds. Whoever watches a terminal
     is told of each change."""
     deadline = None if within is None else time.monotonic() + within
     told = ""
-    while True:
-        ticket = engine.store.work_ticket()
-        view = await engine.view(execution_id)
-        if view.status != "running":
-            return view
+    ticket = engine.work_ticket()
+    view = await engine.view(execution_id)  # at once, or not at all: the address may be wrong
+    while view.status == "running":
         if view.summary != told and not quiet and sys.stderr.isatty():
             told = view.summary
             click.echo(f"{wall_time(time.time())}  {told}", err=True)
         remaining = POLL_SECONDS if deadline is None else deadline - time.monotonic()
         if remaining <= 0:
-            return view
-        await engine.store.wait_for_work(ticket, min(remaining, POLL_SECONDS))
+            break
+        seconds = min(remaining, POLL_SECONDS)
+        ticket, view = await through_outages(
+            partial(_later, engine, execution_id, ticket, seconds), until=deadline
+        )
+    return view
+
+
+async def _later(
+    engine: AnyEngine, execution_id: int, ticket: int, seconds: float
+) -> tuple[int, ExecutionView]:
+    await engine.wait_for_work(ticket, seconds)
+    return engine.work_ticket(), await engine.view(execution_id)
 
 
 def as_record(view: ExecutionView) -> dict[str, Any]:
@@ -78,7 +90,7 @@ def as_record(view: ExecutionView) -> dict[str, Any]:
     }
 
 
-async def failed_stages(engine: Engine, view: ExecutionView) -> list[str]:
+async def failed_stages(engine: AnyEngine, view: ExecutionView) -> list[str]:
     """Where each of the failed attempts that are kept was: of a step that runs for each of many, at which
     element. The notes of them do not say that; the history does, in the same order."""
     notes = view.execution.retry_history
@@ -158,7 +170,8 @@ def show_execution(
     current = view.jobs[-1]
     if batch is not None and batch.closed_at is None and current.held_by == BARRIER:
         say()
-        hint(f"Batch {batch.id} is open. When all its items are there:  holdfast batch close {batch.id}")
+        close = typed(f"holdfast batch close {batch.id}")
+        hint(f"Batch {batch.id} is open. When all its items are there:  {close}")
     if execution.status == "failed":
         assert error is not None
         force = " --force" if error.category.value == "permanent" else ""
@@ -166,7 +179,8 @@ def show_execution(
         if ends_the_same_again(view):
             hint(SAME_AGAIN)
         else:
-            hint(f"Retry from {error.stage}, once the cause is gone:  holdfast retry {execution.id}{force}")
+            retry = typed(f"holdfast retry {execution.id}{force}")
+            hint(f"Retry from {error.stage}, once the cause is gone:  {retry}")
 
 
 def _show_failed_attempts(execution: ExecutionRow, stages: Sequence[str]) -> None:
@@ -181,7 +195,7 @@ def _show_failed_attempts(execution: ExecutionRow, stages: Sequence[str]) -> Non
         ],
     )
     if any(_message(note).endswith("…") for note in notes):
-        hint(f"All of their messages:  holdfast events {execution.id}")
+        hint(f"All of their messages:  {typed(f'holdfast events {execution.id}')}")
 
 
 def _message(note: RetryNote) -> str:

@@ -49,7 +49,7 @@ def executions(
                 limit=limit,
                 cursor=cursor,
             )
-            return page, await engine.store.now()
+            return page, await engine.now()
 
     page, now = asyncio.run(look())
     if as_json:

@@ -1,4 +1,4 @@
-"""How to go on with an execution that failed or was interrupted: what to type, and where that cannot help."""
+"""How to go on: what to type to reach the same place, and where, after a failure, that cannot help."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import shlex
 import time
 from typing import TYPE_CHECKING
 
-from holdfast.cli.options import URL_DEFAULT, URL_VARIABLE
+import click
+
+from holdfast.cli.options import ADDRESS, SERVER_VARIABLE, URL_DEFAULT, URL_VARIABLE
 from holdfast.cli.output import sentence, wall_time
 
 if TYPE_CHECKING:
@@ -56,9 +58,30 @@ def forced_resume(execution_id: int, url: str, resume: str) -> str:
     return f"holdfast retry {execution_id} --force{at(url)} && {resume}"
 
 
+def typed(command: str, *, app: bool = False) -> str:
+    """This command as it must be typed to reach what the one that runs was asked about. That of a worker with
+    an `app` names a server always: its program's own place counts before the environment."""
+    from holdfast.addresses import is_server
+
+    context = click.get_current_context(silent=True)
+    url = None if context is None else context.meta.get(ADDRESS)
+    if url is None or (app and not is_server(url)):
+        return command
+    return f"{command}{_option(url) if app else at(url)}"
+
+
 def at(url: str) -> str:
-    """What must be typed to reach the same database."""
+    """What must be typed to reach the same database, or the same server."""
+    from holdfast.addresses import is_server
+
+    usual = os.environ.get(SERVER_VARIABLE) or os.environ.get(URL_VARIABLE) or URL_DEFAULT
+    if url == (usual.rstrip("/") if is_server(usual) else usual):
+        return ""
+    return _option(url)
+
+
+def _option(url: str) -> str:
+    from holdfast.addresses import is_server
     from holdfast.core.masking import mask_secrets
 
-    usual = os.environ.get(URL_VARIABLE) or URL_DEFAULT
-    return "" if url == usual else f" --db {shlex.quote(mask_secrets(url))}"
+    return f" {'--server' if is_server(url) else '--db'} {shlex.quote(mask_secrets(url))}"

@@ -29,11 +29,12 @@ def limits() -> None:
 @json_option
 def list_limits(url: str, as_json: bool) -> None:
     """Show the limits: those that are set, and those that steps name and nobody has set."""
+    from holdfast.cli.going_on import typed
     from holdfast.cli.output import hint, say, show_json
 
     async def look() -> tuple[list[LimitView], float]:
         async with opened(url) as engine:
-            return await engine.controls.limits(), await engine.store.now()
+            return await engine.controls.limits(), await engine.now()
 
     found, now = asyncio.run(look())
     if as_json:
@@ -46,7 +47,8 @@ def list_limits(url: str, as_json: bool) -> None:
         named = [limit for limit in found if limit.steps or limit.pause is None]
         unset = [limit.name for limit in named if limit.max_concurrency is None]
         if unset:
-            hint(f"{', '.join(unset)}: not set, so nothing is limited.  holdfast limits set {unset[0]} N")
+            set_it = typed(f"holdfast limits set {unset[0]} N")
+            hint(f"{', '.join(unset)}: not set, so nothing is limited.  {set_it}")
 
 
 class SetCommand(click.Command):

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.options import EXIT_FAILED, FOREIGN_ADVICE, database_option, json_option, store_of
+from holdfast.cli.options import (
+    EXIT_FAILED,
+    FOREIGN_ADVICE,
+    database_option,
+    json_option,
+    opened_client,
+    store_of,
+)
 from holdfast.core.errors import StoreUnusable
 
 if TYPE_CHECKING:
@@ -26,10 +33,21 @@ def migrate(check: bool, url: str, as_json: bool) -> None:
     """Bring the database up to the schema of this Holdfast, in one transaction; make it where it is new.
 
     A program or command that opens a database does the same by itself: this is for doing it at a moment
-    of your choice, after a backup.
+    of your choice, after a backup. A server does it when it starts; of one, only the version is told.
     """
+    from holdfast.addresses import is_server
     from holdfast.cli.output import say, show_json
 
+    if is_server(url):
+        known = asyncio.run(_known_to(url))
+        if as_json:
+            show_json({"from": known, "to": known, "known": known, "check": check})
+        else:
+            say(
+                f"The server's database has schema version {known}, as the server needs. There is nothing to"
+                " do: a server brings its database up to date when it starts."
+            )
+        return
     found, known = asyncio.run(_migrate(url, check=check))
     if as_json:
         show_json({"from": found, "to": found if check else known, "known": known, "check": check})
@@ -43,6 +61,11 @@ def migrate(check: bool, url: str, as_json: bool) -> None:
     else:
         say(f"Made the tables of schema version {known}.")
     sys.exit(EXIT_FAILED if check and found != known else 0)
+
+
+async def _known_to(url: str) -> int:
+    async with opened_client(url) as client:
+        return (await client.info()).schema_version
 
 
 async def _migrate(url: str, *, check: bool) -> tuple[int, int]:

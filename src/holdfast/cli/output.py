@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -41,6 +42,7 @@ STATUS_STYLES = {
 
 WRAPPED_CHARS_MIN = 30
 NAME_CHARS_MIN = 16
+_BEFORE_A_COMMAND = re.compile(r"(?<=:) +(?=holdfast )")
 _UNITS = (("d", 86_400.0), ("h", 3_600.0), ("min", 60.0))
 
 
@@ -110,11 +112,16 @@ def complain(text: str, *, hang: int | None = None) -> None:
 
 
 def wrapped(text: str, width: int, hang: int | None = None) -> Iterator[str]:
-    """Its lines, none of them wider than this but for a command on a line of its own: one that is broken
-    cannot be copied."""
+    """Its lines, none of them wider than this but for a command, which gets a line of its own where it does
+    not fit behind what is said of it: one that is broken cannot be copied."""
     for line in text.split("\n"):
         if line.lstrip().startswith("holdfast "):
             yield line
+            continue
+        words, *command = _BEFORE_A_COMMAND.split(line, maxsplit=1)
+        if command and len(line) > width:
+            yield from wrapped(words, width, hang)
+            yield f"{' ' * (len(line) - len(line.lstrip()))}  {command[0]}"
             continue
         indent = len(line) - len(line.lstrip()) if hang is None else hang
         # On a screen too narrow for that, what is wrapped begins at the left.

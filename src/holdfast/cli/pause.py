@@ -46,7 +46,7 @@ def pause(kind: str, name: str, reason: str, force: bool, by: str, url: str, as_
     async def run() -> tuple[Pause, float]:
         async with opened(url) as engine:
             made = await engine.controls.pause(kind, name, by=by, reason=reason, force=force)
-            return made, await engine.store.now()
+            return made, await engine.now()
 
     made, now = asyncio.run(run())
     if as_json:
@@ -77,7 +77,7 @@ def resume(kind: str, name: str, url: str, as_json: bool) -> None:
     async def run() -> tuple[Pause | None, list[Pause], float]:
         async with opened(url) as engine:
             ended = await engine.controls.resume(kind, name)
-            return ended, await engine.controls.pauses(), await engine.store.now()
+            return ended, await engine.controls.pauses(), await engine.now()
 
     ended, left, now = asyncio.run(run())
     if as_json:
@@ -103,7 +103,9 @@ def told_pause(pause: Pause, now: float) -> str:
 def resume_command(pause: Pause) -> str:
     import shlex
 
-    return f"holdfast resume {pause.kind.value} {shlex.quote(pause.name)}"
+    from holdfast.cli.going_on import typed
+
+    return typed(f"holdfast resume {pause.kind.value} {shlex.quote(pause.name)}")
 
 
 def _beginning(pause: Pause) -> str:

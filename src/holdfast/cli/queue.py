@@ -48,7 +48,7 @@ def queue(
 
     async def look() -> tuple[Page, float]:
         async with opened(url) as engine:
-            now = await engine.store.now()
+            now = await engine.now()
             page = await engine.queue(
                 status=status,
                 lane=lane,

@@ -13,7 +13,7 @@ from holdfast.cli.dead import failure_options
 from holdfast.cli.options import EXIT_FAILED, by_option, check_batch, database_option, json_option, opened
 
 if TYPE_CHECKING:
-    from holdfast.engine import Engine
+    from holdfast.client import AnyEngine
     from holdfast.engine.redrive import Redriven
 
 SHOWN_MAX = 5
@@ -100,7 +100,7 @@ async def _redrive(url: str, chosen: dict[str, Any], *, ask: bool, dry_run: bool
         return await _answers(engine, chosen, dry_run=dry_run)
 
 
-async def _answers(engine: Engine, chosen: dict[str, Any], *, dry_run: bool) -> list[Redriven]:
+async def _answers(engine: AnyEngine, chosen: dict[str, Any], *, dry_run: bool) -> list[Redriven]:
     answers: list[Redriven] = []
     show_progress = sys.stderr.isatty() and not dry_run
     async for batch in engine.redrive(dry_run=dry_run, **chosen):

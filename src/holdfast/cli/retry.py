@@ -12,7 +12,7 @@ from holdfast.cli.options import EXIT_FAILED, by_option, database_option, json_o
 from holdfast.core.errors import RetryRefused
 
 if TYPE_CHECKING:
-    from holdfast.engine import Engine
+    from holdfast.client import AnyEngine
 
 
 @click.command(epilog="Example:  holdfast retry 42 --from embed", short_help="Run a failed execution on.")
@@ -40,7 +40,7 @@ def retry(
 
     Refused with exit code 2 where it would not help or is too early; the sentence says why and what to do.
     """
-    from holdfast.cli.going_on import advised, at
+    from holdfast.cli.going_on import advised, at, typed
     from holdfast.cli.output import agreed, hint, say, show_json
 
     options = f"{f' --from {from_stage}' if from_stage else ''}{' --full' if full else ''}"
@@ -73,10 +73,10 @@ def retry(
         show_json({"id": execution, "round": round_, "from_stage": stage})
     else:
         say(f"Execution {execution} runs again from {stage} (round {round_}).")
-        hint(f"How it goes:  holdfast status {execution} --wait")
+        hint(f"How it goes:  {typed(f'holdfast status {execution} --wait')}")
 
 
-async def _began_at(engine: Engine, execution_id: int) -> str:
+async def _began_at(engine: AnyEngine, execution_id: int) -> str:
     """The stage that the last retry by hand began at."""
     from holdfast.core.model import EventType
 

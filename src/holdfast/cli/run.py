@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     help="Go on with this execution instead: one that was interrupted, or one that failed, from its failed"
     " stage. FILE then only tells the folder of its functions.",
 )
-@click.option("--allow-code", is_flag=True, help="Leave for inline Python, needed where --db is PostgreSQL.")
-@click.option("--allow-shell", is_flag=True, help="Leave for shell steps, needed where --db is PostgreSQL.")
+@click.option("--allow-code", is_flag=True, help="Leave for inline Python, needed on PostgreSQL or a server.")
+@click.option("--allow-shell", is_flag=True, help="Leave for shell steps, needed on PostgreSQL or a server.")
 @database_option
 @json_option
 def run(

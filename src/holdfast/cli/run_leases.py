@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 from holdfast.cli.output import wall_time
 from holdfast.cli.run_story import Lease, Line, Stand, StepStory, Story, Work
 from holdfast.core.model import JobStatus
-from holdfast.store.interface import JobFilter
 
 if TYPE_CHECKING:
-    from holdfast.engine import Engine
+    from holdfast.client import AnyEngine
 
 LOOK_SECONDS = 2.0
 LEASED_MAX = 1_000
@@ -25,7 +24,7 @@ LEASED_MAX = 1_000
 class Leases:
     """`own` is the worker of this process."""
 
-    def __init__(self, engine: Engine, own: str) -> None:
+    def __init__(self, engine: AnyEngine, own: str) -> None:
         self._engine = engine
         self._own = own
         self._looked_at = -math.inf
@@ -41,8 +40,10 @@ class Leases:
         lines = []
         held = {place: work for place, work in _running(story) if work.worker not in ("", self._own)}
         if held:
-            jobs = JobFilter(execution_id=story.execution_id, status=JobStatus.LEASED, limit=LEASED_MAX)
-            for job in await self._engine.store.jobs(jobs):
+            leased = await self._engine.queue(
+                execution_id=story.execution_id, status=JobStatus.LEASED, limit=LEASED_MAX
+            )
+            for job in leased.items:
                 work = held.get((job.step, job.element))
                 # What has only just begun is likely to end before anybody has read of it.
                 if work is None or job.lease_until is None or now - work.since < LOOK_SECONDS:

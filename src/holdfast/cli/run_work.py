@@ -2,7 +2,7 @@
 
 The worker offers only what the playbook needs, and takes nothing but this execution's jobs and those of the
 children that it starts. Leave for inline code and shell a run has for its own file; for what others may have
-put into a database, as children are, it must be given by name on PostgreSQL.
+put into a database, as children are, it must be given by name on PostgreSQL and through a server.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from holdfast.cli.going_on import advised, forced_resume, resume_command
+from holdfast.addresses import is_server
+from holdfast.cli.going_on import advised, forced_resume, resume_command, typed
 from holdfast.cli.options import EXIT_FAILED, login_name, opened
 from holdfast.cli.output import hint, show_json, stdout_for_json
 from holdfast.cli.run_end import as_record, show_end, show_kept, told_cut_off
@@ -29,22 +30,20 @@ from holdfast.cli.run_screen import screen_for
 from holdfast.cli.run_story import Line, Stand, StepStory, Story
 from holdfast.core.errors import InvalidInput, RetryRefused, UnknownPipeline
 from holdfast.core.model import Lane
-from holdfast.engine import Submission
+from holdfast.engine import Engine, Submission
 from holdfast.engine.flow import ENTRY_HANDLER
 from holdfast.engine.manual_retry import RetryRequest
-from holdfast.engine.settle import child_key
 from holdfast.engine.sweeper import Sweeper
-from holdfast.engine.viewing import EXECUTION_JOBS_MAX
 from holdfast.steps.registry import CODE, EACH, FUNCTION_PREFIX, MODULES, SHELL
-from holdfast.store.interface import JobFilter
 from holdfast.tasks import end_tasks
-from holdfast.worker.connection import DirectConnection
+from holdfast.worker.connection import Connection, DirectConnection
 from holdfast.worker.loop import LEASE_SECONDS_DEFAULT, Worker
 from holdfast.worker.typed import Leave, typed_handlers
 
 if TYPE_CHECKING:
     from holdfast.cli.run_screen import Screen
-    from holdfast.engine import Engine, ExecutionView
+    from holdfast.client import AnyEngine
+    from holdfast.engine import ExecutionView
     from holdfast.playbook.definition import Definition
     from holdfast.worker.attempt import Handler
 
@@ -53,6 +52,9 @@ CONCURRENCY = 16
 GRACE_SECONDS = 5.0
 REFRESH_SECONDS = 0.1
 PAUSE_SECONDS = 0.02
+# Through a server each look is a request, and others have theirs.
+REFRESH_SECONDS_AFAR = 0.5
+PAUSE_SECONDS_AFAR = 0.1
 HINDRANCE_SECONDS = 2.0
 SHOW_CURSOR = b"\x1b[?25h"
 EVENTS_PER_PAGE = 1_000
@@ -134,7 +136,7 @@ class Run:
     # what the worker needs
 
     async def _handlers(
-        self, engine: Engine, definition: Definition, own: Definition | None
+        self, engine: AnyEngine, definition: Definition, own: Definition | None
     ) -> dict[str, Handler]:
         """`own` is what stands in the file itself."""
         from holdfast.functions import imported_functions
@@ -143,7 +145,8 @@ class Run:
         if definition.path in needs.foreign:
             raise InvalidInput(
                 f"{definition.path} is a pipeline of a program, which alone has its steps.",
-                guidance="Start that program's worker:  holdfast worker --app your_module:hf",
+                guidance="Start that program's worker:  "
+                + typed("holdfast worker --app your_module:hf", app=True),
             )
         self._check_leave(definition, needs, own)
         functions = imported_functions(needs.functions, self._folder)
@@ -164,6 +167,10 @@ class Run:
         except InvalidInput:  # it was changed since; the execution has its own version
             return None
 
+    @property
+    def _where(self) -> str:
+        return "this server" if is_server(self._url) else "this database"
+
     def _check_leave(self, definition: Definition, needs: Needs, own: Definition | None) -> None:
         if self._url.startswith("sqlite"):
             return
@@ -173,7 +180,7 @@ class Run:
         if (stored := [name for name in needs.functions if name not in named]) and not self._allow_code:
             # `os:system` is a function, too.
             raise InvalidInput(
-                f"{definition.path} calls {', '.join(stored)}, as this database has it and no file of yours.",
+                f"{definition.path} calls {', '.join(stored)}, as {self._where} has it and no file of yours.",
                 guidance="Whoever may write to it chooses what runs on this machine. Allow that with"
                 " --allow-code, or run a file that names these functions.",
             )
@@ -183,14 +190,14 @@ class Run:
         ):
             if key in needs.handlers and not is_given:
                 raise InvalidInput(
-                    f"{definition.path} or a playbook that it starts has {what}, as this database has it.",
+                    f"{definition.path} or a playbook that it starts has {what}, as {self._where} has it.",
                     guidance="Whoever may write to it chooses what runs on this machine."
                     f" Allow that with {flag}, or run it on a SQLite file of your own.",
                 )
 
     # working and watching
 
-    async def _work(self, engine: Engine, story: Story, handlers: Mapping[str, Handler]) -> int:
+    async def _work(self, engine: AnyEngine, story: Story, handlers: Mapping[str, Handler]) -> int:
         screen = screen_for(silent=self._as_json)
         with _told_by(screen), _interrupt(told_cut_off(story.execution_id, self._resume(story))) as stop:
             try:
@@ -206,17 +213,20 @@ class Run:
         return await self._tell_end(engine, story)
 
     async def _watch(
-        self, engine: Engine, story: Story, screen: Screen, stop: asyncio.Event, working: _Working
+        self, engine: AnyEngine, story: Story, screen: Screen, stop: asyncio.Event, working: _Working
     ) -> None:
         leases = Leases(engine, working.worker.worker_id)
+        pause, refresh = PAUSE_SECONDS, REFRESH_SECONDS
+        if not isinstance(engine, Engine):
+            pause, refresh = PAUSE_SECONDS_AFAR, REFRESH_SECONDS_AFAR
         # Of one that is resumed, what was before is history: its time is counted from here.
         is_resumed = story.last_event is not None
-        still_since, hindrance = await engine.store.now(), ""
+        still_since, hindrance = await engine.now(), ""
         self._began = still_since
         while True:
-            ticket = engine.store.work_ticket()
+            ticket = engine.work_ticket()
             told = await _follow(engine, story)
-            now = self._now = await engine.store.now()
+            now = self._now = await engine.now()
             if not is_resumed and story.started_at is not None:
                 self._began = story.started_at
             for line in (*told, *await leases.look(story, now)):
@@ -230,10 +240,10 @@ class Run:
                 return
             if working.task.done():
                 working.task.result()
-            await asyncio.sleep(PAUSE_SECONDS)
-            await engine.store.wait_for_work(ticket, REFRESH_SECONDS)
+            await asyncio.sleep(pause)
+            await engine.wait_for_work(ticket, refresh)
 
-    async def _tell_end(self, engine: Engine, story: Story) -> int:
+    async def _tell_end(self, engine: AnyEngine, story: Story) -> int:
         view = await engine.view(story.execution_id)
         if self._as_json:
             show_json(as_record(view, story), self._document)
@@ -261,7 +271,7 @@ def _exit_code(view: ExecutionView) -> int:
     return 0 if view.status == "completed" else EXIT_FAILED
 
 
-async def needs_of(engine: Engine, definition: Definition) -> Needs:
+async def needs_of(engine: AnyEngine, definition: Definition) -> Needs:
     """Of a playbook and, as far as they are named and not computed, of those that it starts."""
     handlers: set[str] = set()
     foreign: set[str] = set()
@@ -284,13 +294,13 @@ async def needs_of(engine: Engine, definition: Definition) -> Needs:
     return Needs(frozenset(handlers), frozenset(foreign))
 
 
-async def _child(engine: Engine, path: str, step: str, child: tuple[str, int | None]) -> Definition:
+async def _child(engine: AnyEngine, path: str, step: str, child: tuple[str, int | None]) -> Definition:
     try:
         return await engine.catalog.definition(*child)
     except UnknownPipeline as error:
         raise InvalidInput(
             f"Step {step} of {path} starts {child[0]}, which is not in the catalog.",
-            guidance="Add its file to the same database first:  holdfast catalog add FILE",
+            guidance=f"Add its file to the same database first:  {typed('holdfast catalog add FILE')}",
         ) from error
 
 
@@ -301,7 +311,7 @@ def _child_of(type_: str, config: Mapping[str, Any]) -> tuple[str, int | None] |
     return path, version if isinstance(version, int) else None
 
 
-async def _follow(engine: Engine, story: Story) -> list[Line]:
+async def _follow(engine: AnyEngine, story: Story) -> list[Line]:
     """Read on in the history, and in those of the executions that it has started; the lines of what happened
     since, of a child's steps with the names of both."""
     lines: list[Line] = []
@@ -321,7 +331,7 @@ async def _follow(engine: Engine, story: Story) -> list[Line]:
     return lines
 
 
-async def _find_children(engine: Engine, story: Story, step: StepStory) -> None:
+async def _find_children(engine: AnyEngine, story: Story, step: StepStory) -> None:
     """Those of the attempts that have one. One that is not there was not started yet, or is gone."""
     for attempt in tuple(step.unseen):
         child = await _child_story(engine, story, step, attempt)
@@ -334,18 +344,14 @@ async def _find_children(engine: Engine, story: Story, step: StepStory) -> None:
             step.unseen.remove(attempt)
 
 
-async def _child_story(engine: Engine, story: Story, step: StepStory, attempt: int) -> Story | None:
-    jobs = await engine.store.jobs(JobFilter(execution_id=story.execution_id, limit=EXECUTION_JOBS_MAX))
+async def _child_story(engine: AnyEngine, story: Story, step: StepStory, attempt: int) -> Story | None:
+    jobs = (await engine.view(story.execution_id)).jobs
     own = [job for job in jobs if (job.step, job.element, job.visit) == (step.name, -1, step.visit)]
     if not own:
         return None
-    job = own[-1]  # that of the last round
-    waiting = await engine.store.waiting_for_child(job_id=job.queue_id) if job.attempts == attempt else []
-    if waiting and waiting[0].child_id is not None:
-        child = await engine.store.execution(waiting[0].child_id)
-    else:  # nobody waits for it any more; only where its path is computed it cannot be found
-        path = str(story.definition.step(step.name).config.get("path"))
-        child = await engine.store.execution_by_key(path, child_key(job.queue_id, attempt))
+    # Once nobody waits for it any more, it cannot be found where its path is computed.
+    path = str(story.definition.step(step.name).config.get("path"))
+    child = await engine.child_execution(own[-1].queue_id, attempt, path)  # the job of the last round
     if child is None:
         return None
     return Story(child.id, await engine.catalog.definition(child.path, child.version))
@@ -358,24 +364,33 @@ def _is_moving(story: Story) -> bool:
 
 @contextlib.asynccontextmanager
 async def _working(
-    engine: Engine, handlers: Mapping[str, Handler], execution_id: int
+    engine: AnyEngine, handlers: Mapping[str, Handler], execution_id: int
 ) -> AsyncIterator[_Working]:
-    """A worker for this execution and a sweeper beside us, for as long as the block lasts."""
+    """A worker for this execution beside us, for as long as the block lasts; and a sweeper, unless a server
+    sweeps."""
+    connection: Connection = (
+        DirectConnection(engine, family=execution_id)
+        if isinstance(engine, Engine)
+        else engine.connection(family=execution_id)
+    )
     worker = Worker(
-        DirectConnection(engine, family=execution_id),
+        connection,
         handlers,
         worker_id=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}",
         concurrency=CONCURRENCY,
         grace_seconds=GRACE_SECONDS,
         payload_bytes_max=engine.payload_bytes_max,
     )
-    sweeper = Sweeper(engine, lease_seconds=LEASE_SECONDS_DEFAULT, retention_seconds=None)
-    working, sweeping = asyncio.create_task(worker.run()), asyncio.create_task(sweeper.run())
+    working, sweeping = asyncio.create_task(worker.run()), list[asyncio.Task[None]]()
+    if isinstance(engine, Engine):
+        sweeper = Sweeper(engine, lease_seconds=LEASE_SECONDS_DEFAULT, retention_seconds=None)
+        sweeping.append(asyncio.create_task(sweeper.run()))
     try:
         yield _Working(worker, working)
     finally:
         worker.stop()
-        await asyncio.gather(end_tasks(sweeping), asyncio.wait([working]))
+        await asyncio.gather(end_tasks(*sweeping), asyncio.wait([working]))
+        await connection.close()
     if not working.cancelled():
         working.result()
 

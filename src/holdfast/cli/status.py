@@ -72,9 +72,9 @@ async def _show_one(
             show_json(as_record(view))
         else:
             batch_id = view.execution.batch_id
-            batch = None if batch_id is None else await engine.store.batch(batch_id)
+            batch = None if batch_id is None else await engine.batch(batch_id)
             stages = await failed_stages(engine, view)
-            show_execution(view, await engine.store.now(), batch, stages)
+            show_execution(view, await engine.now(), batch, stages)
     if not is_waiting or view.status == "completed":
         return 0
     if view.status == "running" and not as_json:
@@ -187,12 +187,13 @@ def told_full(limit: LimitView) -> list[str]:
 
 def attention(overview: Overview) -> list[tuple[str, str]]:
     """What needs somebody, and what they may do."""
+    from holdfast.cli.going_on import typed
     from holdfast.cli.output import counted
 
     found = []
     failed = overview.executions["failed"]
     if failed:
-        found.append((f"{counted(failed, 'execution')} failed.", "See why:  holdfast dead"))
+        found.append((f"{counted(failed, 'execution')} failed.", f"See why:  {typed('holdfast dead')}"))
     found += [(told_waiting(item, overview.at), start_advice(item)) for item in overview.unoffered]
     if overview.alone:
         found.append((told_alone(overview.alone), ALONE_ADVICE))
@@ -216,7 +217,9 @@ def told_open(batch: OpenBatch, now: float) -> str:
 
 
 def close_advice(batch: OpenBatch) -> str:
-    return f"When all items are there:  holdfast batch close {batch.id}"
+    from holdfast.cli.going_on import typed
+
+    return f"When all items are there:  {typed(f'holdfast batch close {batch.id}')}"
 
 
 def told_vanished(worker: WorkerRow, now: float) -> str:
@@ -255,12 +258,16 @@ def told_handler(handler: str) -> str:
 
 
 def start_advice(item: Waiting) -> str:
+    from holdfast.cli.going_on import typed
+
     kind, _, name = item.handler.partition("/")
     if item.handler in _CODE_KINDS:
-        return f"Start a worker with leave for it:  holdfast worker {_CODE_KINDS[item.handler][1]}"
+        worker = typed(f"holdfast worker {_CODE_KINDS[item.handler][1]}")
+        return f"Start a worker with leave for it:  {worker}"
     if kind == "type":
-        return "Start a worker:  holdfast worker"
+        return f"Start a worker:  {typed('holdfast worker')}"
     if kind == "python" and ":" in name:
-        return f"Start a worker that has it:  holdfast worker --functions {name}"
+        return f"Start a worker that has it:  {typed(f'holdfast worker --functions {name}')}"
     pipeline = item.handler.rpartition("/")[0] or item.handler
-    return f"Start the program that defines {pipeline}:  holdfast worker --app your_module:hf"
+    worker = typed("holdfast worker --app your_module:hf", app=True)
+    return f"Start the program that defines {pipeline}:  {worker}"

@@ -13,7 +13,8 @@ from holdfast.cli.options import EXIT_FAILED, database_option, json_option, open
 from holdfast.core.errors import InvalidInput, UnknownPipeline
 
 if TYPE_CHECKING:
-    from holdfast.engine import Engine, Submission
+    from holdfast.client import AnyEngine
+    from holdfast.engine import Submission
     from holdfast.playbook.definition import Definition
 
 
@@ -89,7 +90,9 @@ def submit(
     sys.exit(asyncio.run(run()))
 
 
-async def _refuse_slips(engine: Engine, path: str, known: Collection[str], settings: tuple[str, ...]) -> None:
+async def _refuse_slips(
+    engine: AnyEngine, path: str, known: Collection[str], settings: tuple[str, ...]
+) -> None:
     if not settings:
         return
     try:
@@ -101,7 +104,7 @@ async def _refuse_slips(engine: Engine, path: str, known: Collection[str], setti
 
 
 async def _submit(
-    engine: Engine, submission: Submission, is_waiting: bool, within: float | None, as_json: bool
+    engine: AnyEngine, submission: Submission, is_waiting: bool, within: float | None, as_json: bool
 ) -> int:
     from holdfast.cli.execution_screen import (
         as_record,
@@ -111,6 +114,7 @@ async def _submit(
         tell_left_waiting,
         tell_submitted,
     )
+    from holdfast.cli.going_on import typed
     from holdfast.cli.output import hint, say, show_json
 
     [submitted] = await engine.submit([submission])
@@ -124,31 +128,29 @@ async def _submit(
         if as_json:
             show_json({"id": submitted.id, "created": submitted.created, "path": submission.path})
         else:
-            hint(f"How it goes:  holdfast status {submitted.id}")
+            hint(f"How it goes:  {typed(f'holdfast status {submitted.id}')}")
         return 0
     view = await ended(engine, submitted.id, within, quiet=as_json)
     if as_json:
         show_json({**as_record(view), "created": submitted.created})
     else:
         say()
-        show_execution(view, await engine.store.now(), stages=await failed_stages(engine, view))
+        show_execution(view, await engine.now(), stages=await failed_stages(engine, view))
     if view.status == "running" and not as_json:
         tell_left_waiting(view)
     return 0 if view.status == "completed" else EXIT_FAILED
 
 
-async def told_unoffered(engine: Engine, path: str, lane: str) -> str:
+async def told_unoffered(engine: AnyEngine, path: str, lane: str) -> str:
     """A sentence where no living worker offers the first step of this path's last version in this lane."""
-    from holdfast.engine.controls import living_workers, offers
-    from holdfast.playbook.definition import Definition
+    from holdfast.engine.controls import offers
     from holdfast.playbook.graph import Graph
 
-    [row] = await engine.store.latest_definitions(path, 1)
-    definition = Definition.from_json(row.content)
+    definition = await engine.catalog.definition(path)
     step = next((step for step in map(definition.step, Graph(definition).order) if not step.is_control), None)
     if step is None:
         return ""
-    offered = offers(await living_workers(engine.store, await engine.store.now()))
+    offered = offers(await engine.living_workers())
     if (step.handler, step.lane or lane) in offered:
         return ""
     in_lane = f" in the {step.lane or lane} lane" if any(name == step.handler for name, _ in offered) else ""

@@ -8,12 +8,12 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from holdfast.cli.options import URL_DEFAULT, URL_VARIABLE
-from holdfast.core.errors import HoldfastError, InvalidInput
+from holdfast.cli.options import SERVER_VARIABLE, URL_DEFAULT, URL_VARIABLE, Command
+from holdfast.core.errors import AccessRefused, HoldfastError, InvalidInput
 
 if TYPE_CHECKING:
     from holdfast import Holdfast
@@ -21,26 +21,64 @@ if TYPE_CHECKING:
 LOG_FORMAT = "%(asctime)s %(levelname)-7s %(process)d %(name)s: %(message)s"
 
 
+def program_options(command: Command) -> Command:
+    """What a worker may be given to run: in `worker`, and in `serve`."""
+    for option in reversed(_PROGRAM_OPTIONS):
+        option(command)
+    return command
+
+
+_PROGRAM_OPTIONS = (
+    click.option(
+        "--app",
+        metavar="MODULE:NAME",
+        help="Where your Holdfast object is, e.g. shop.jobs:hf. Without it: steps of playbooks only.",
+    ),
+    click.option(
+        "--functions",
+        metavar="MODULE[:NAME]",
+        multiple=True,
+        help="Let playbooks call the public functions of this module, or this one; may be repeated.",
+    ),
+    click.option("--allow-code", is_flag=True, help="Run inline Python of playbooks, on this machine."),
+    click.option("--allow-shell", is_flag=True, help="Run shell steps of playbooks, on this machine."),
+    click.option(
+        "--concurrency",
+        type=click.IntRange(1, 10_000),
+        default=16,
+        show_default=True,
+        help="Handlers at a time, in each process.",
+    ),
+    click.option(
+        "--lease",
+        default="60s",
+        show_default=True,
+        metavar="DURATION",
+        help="How long a job is held without a heartbeat; a dead worker's jobs are taken over after it.",
+    ),
+    click.option(
+        "--grace",
+        default="25s",
+        show_default=True,
+        metavar="DURATION",
+        help="How long running handlers may go on after SIGTERM.",
+    ),
+)
+
+
 @click.command()
-@click.option(
-    "--app",
-    metavar="MODULE:NAME",
-    help="Where your Holdfast object is, e.g. shop.jobs:hf. Without it: steps of playbooks only.",
-)
-@click.option(
-    "--functions",
-    metavar="MODULE[:NAME]",
-    multiple=True,
-    help="Let playbooks call the public functions of this module, or this one; may be repeated.",
-)
-@click.option("--allow-code", is_flag=True, help="Run inline Python of playbooks, on this machine.")
-@click.option("--allow-shell", is_flag=True, help="Run shell steps of playbooks, on this machine.")
+@program_options
 @click.option(
     "--db",
-    "url",
     metavar="URL",
     help="Use this database instead of the one that the program names."
     f" Where it names none: env {URL_VARIABLE}, else {URL_DEFAULT}.",
+)
+@click.option(
+    "--server",
+    metavar="URL",
+    help="Work for this server (http://host:port) instead, without a database."
+    f" Without --app: env {SERVER_VARIABLE}, which counts before {URL_VARIABLE}.",
 )
 @click.option(
     "--processes",
@@ -49,28 +87,7 @@ LOG_FORMAT = "%(asctime)s %(levelname)-7s %(process)d %(name)s: %(message)s"
     show_default=True,
     help="Worker processes, supervised: one that dies is started again.",
 )
-@click.option(
-    "--concurrency",
-    type=click.IntRange(1, 10_000),
-    default=16,
-    show_default=True,
-    help="Handlers at a time, in each process.",
-)
 @click.option("--lane", "lanes", multiple=True, type=click.Choice(["manual", "bulk"]), help="Only this lane.")
-@click.option(
-    "--lease",
-    default="60s",
-    show_default=True,
-    metavar="DURATION",
-    help="How long a job is held without a heartbeat; a dead worker's jobs are taken over after it.",
-)
-@click.option(
-    "--grace",
-    default="25s",
-    show_default=True,
-    metavar="DURATION",
-    help="How long running handlers may go on after SIGTERM.",
-)
 @click.option(
     "--ageing",
     metavar="DURATION",
@@ -89,7 +106,8 @@ def worker(
     functions: tuple[str, ...],
     allow_code: bool,
     allow_shell: bool,
-    url: str | None,
+    db: str | None,
+    server: str | None,
     processes: int,
     concurrency: int,
     lanes: tuple[str, ...],
@@ -104,6 +122,7 @@ def worker(
     holdfast worker --app shop.jobs:hf
     holdfast worker --app shop.jobs:hf --db postgresql://db/shop --processes 4
     holdfast worker --functions my_handlers --allow-code
+    holdfast worker --app shop.jobs:hf --server http://jobs.example:8083
 
     Whoever may add a playbook decides what --allow-code and --allow-shell run here: give them only where that
     is you, or somebody you would give a login.
@@ -111,14 +130,16 @@ def worker(
     The first signal leases nothing more, lets running handlers finish within the grace period and gives back
     the rest. A second one ends the worker at once; what it held runs again when its leases have expired.
     """
-    from holdfast.cli.output import shown
-    from holdfast.cli.supervisor import EXIT_WRONG_COMMAND, LIFELINE_VARIABLE, Supervisor
+    from holdfast.cli.supervisor import LIFELINE_VARIABLE, Supervisor
     from holdfast.core.retry import checked_seconds, parse_duration
 
     logging.basicConfig(level=log_level.upper(), format=LOG_FORMAT, stream=sys.stderr)
+    if log_level == "info":  # which httpx would fill with a line for each request to the server
+        logging.getLogger("httpx").setLevel(logging.WARNING)
     lease_seconds = checked_seconds(lease, "lease")
     grace_seconds = parse_duration(grace, field="grace")
     ageing_seconds = None if ageing is None else checked_seconds(ageing, "ageing")
+    url = _address(app, db, server)
     given = os.environ.pop(LIFELINE_VARIABLE, None)
     lifeline = None if given is None else int(given)
     if processes > 1:
@@ -126,25 +147,47 @@ def worker(
         supervisor = Supervisor(command, processes, grace_seconds=grace_seconds, lifeline=lifeline)
         sys.exit(asyncio.run(supervisor.run()))
     try:
-        hf = _program(app, url, functions)
+        hf = program(app, url, functions)
     except HoldfastError as error:
-        if lifeline is None:
-            raise
-        click.echo(shown(f"holdfast: {error}\n  {error.guidance}"), err=True)
-        sys.exit(EXIT_WRONG_COMMAND)
-    hf.run_worker(
-        concurrency=concurrency,
-        lease_seconds=lease_seconds,
-        grace_seconds=grace_seconds,
-        ageing=ageing_seconds,
-        lanes=lanes or ("manual", "bulk"),
-        lifeline=lifeline,
-        allow_code=allow_code,
-        allow_shell=allow_shell,
-    )
+        _give_up(error, lifeline)
+    try:
+        hf.run_worker(
+            concurrency=concurrency,
+            lease_seconds=lease_seconds,
+            grace_seconds=grace_seconds,
+            ageing=ageing_seconds,
+            lanes=lanes or ("manual", "bulk"),
+            lifeline=lifeline,
+            allow_code=allow_code,
+            allow_shell=allow_shell,
+        )
+    except AccessRefused as error:
+        _give_up(error, lifeline)
 
 
-def _program(app: str | None, url: str | None, functions: tuple[str, ...]) -> Holdfast:
+def _give_up(error: HoldfastError, lifeline: int | None) -> NoReturn:
+    """For a reason that would be the same the next time: a supervisor, where there is one, is told that."""
+    from holdfast.cli.output import shown
+    from holdfast.cli.supervisor import EXIT_WRONG_COMMAND
+
+    if lifeline is None:
+        raise error
+    click.echo(shown(f"holdfast: {error}\n  {error.guidance}"), err=True)
+    sys.exit(EXIT_WRONG_COMMAND)
+
+
+def _address(app: str | None, db: str | None, server: str | None) -> str | None:
+    """The one that was typed, or the environment's; None where a program names its own."""
+    from holdfast.addresses import check_server_url
+
+    if db is not None and server is not None:
+        raise click.UsageError("--db and --server name two places: give one of them.")
+    if server is None and db is None and app is None:
+        server = os.environ.get(SERVER_VARIABLE) or None
+    return db if server is None else check_server_url(server)
+
+
+def program(app: str | None, url: str | None, functions: tuple[str, ...]) -> Holdfast:
     from holdfast import Holdfast
     from holdfast.functions import functions_of
 

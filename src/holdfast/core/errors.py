@@ -20,9 +20,11 @@
      ├ BatchClosed             nothing can be added to it any more
      ├ StaleLease              the attempt belongs to another worker now
      ├ RetryRefused            a manual retry that the rules do not allow
+     ├ AccessRefused           a server that wants a token, or another one
      └ StoreError              the database
         ├ StoreUrlInvalid
         ├ StoreUnavailable     may heal: unreachable, disk full
+        │  └ ServerUnavailable the server in front of it does not answer
         ├ StoreUnusable        will not: no database, read-only folder, SQLite too old
         ├ SchemaTooNew         written by a newer Holdfast
         └ SchemaTooOld         needs a migration first
@@ -45,6 +47,7 @@ _REFUSAL_STATUS: dict[str, int] = {
     "child_execution": 409,
     "confirmation_required": 409,
 }
+REFUSAL_CODES = frozenset(_REFUSAL_STATUS)
 
 
 class HoldfastError(Exception):
@@ -114,6 +117,16 @@ class PermanentError(_HandlerError):
     """Raise it in a handler for a fault that no retry can heal: the job fails at once."""
 
     code = "permanent_error"
+
+
+def settings_refused(message: str, guidance: str) -> PermanentError:
+    """What a playbook gives a step to run with cannot be used, now or later."""
+    return PermanentError(
+        message,
+        error_type="validation_error",
+        user_message="The step's settings are not valid",
+        guidance=guidance,
+    )
 
 
 class TransactionLost(TransientError):
@@ -207,6 +220,12 @@ class RetryRefused(HoldfastError):
         return _REFUSAL_STATUS[self.code]
 
 
+class AccessRefused(HoldfastError):
+    """The server does not let this client in."""
+
+    code = "access_refused"
+
+
 class StoreError(HoldfastError):
     code = "store_error"
 
@@ -217,6 +236,10 @@ class StoreUrlInvalid(StoreError):
 
 class StoreUnavailable(StoreError):
     code = "store_unavailable"
+
+
+class ServerUnavailable(StoreUnavailable):
+    code = "server_unavailable"
 
 
 class StoreUnusable(StoreError):

@@ -387,6 +387,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     last_attempt_at: float | None = None
     handler: str = ""
     visit: int = 1
+    definition_id: int = 0
 
 
 class ExecutionRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,13 +18,17 @@ from enum import StrEnum
 from typing import Any
 
 from holdfast.core.errors import InvalidInput, RetryRefused, UnknownExecution
+from holdfast.core.gates import BatchRow
+from holdfast.core.handlers import HOLDFASTS_OWN
 from holdfast.core.model import (
     Ack,
     AckCode,
     DeadReason,
     Event,
+    ExecutionRow,
     ExecutionState,
     ExecutionStatus,
+    JobRow,
     JobState,
     JobStatus,
     Lane,
@@ -35,6 +39,8 @@ from holdfast.core.model import (
 )
 from holdfast.core.payload import PAYLOAD_BYTES_MAX_DEFAULT, check_name, member
 from holdfast.core.retry import checked_seconds, parse_duration
+from holdfast.engine.actions import Actions
+from holdfast.engine.asking import Asking
 from holdfast.engine.batches import Batches, CancelPlan
 from holdfast.engine.catalog import Catalog
 from holdfast.engine.checks import (
@@ -43,6 +49,7 @@ from holdfast.engine.checks import (
     check_id,
     check_request,
     check_share,
+    check_token,
     is_id,
     page_size,
     parse_cursor,
@@ -53,6 +60,7 @@ from holdfast.engine.controls import Controls
 from holdfast.engine.decisions import Decisions
 from holdfast.engine.definitions import Definitions
 from holdfast.engine.group_commit import GroupCommit
+from holdfast.engine.held import LEASES_MAX
 from holdfast.engine.leasing import Leasing
 from holdfast.engine.manual_retry import RetryRequest, retry_plan
 from holdfast.engine.overview import Overview, announce, overview
@@ -93,7 +101,7 @@ def _jitter_draw() -> float:
     return random.uniform(0.5, 1.5)
 
 
-class Engine:
+class Engine(Asking):
     def __init__(
         self,
         store: Store,
@@ -123,6 +131,7 @@ class Engine:
             payload_bytes_max=payload_bytes_max,
             draw=draw,
         )
+        self.step_actions = Actions(self._definitions)
         self._viewing = Viewing(store, self.controls, self.batches, self._leasing)
         self._alone_asked_at: dict[tuple[Lane, ...], float] = {}
         self._kinds = Kinds()
@@ -134,6 +143,10 @@ class Engine:
         """Make this the version of its path that new submissions get. Equal content is one version."""
         return await self._definitions.register(definition)
 
+    async def publish(self, definition: Definition) -> int:
+        """As `register`, for others: what is submitted here gets the version that is registered last."""
+        return await self._definitions.publish(definition)
+
     # submit
 
     async def submit(self, submissions: Sequence[Submission]) -> list[Submitted]:
@@ -141,6 +154,10 @@ class Engine:
         if not submissions:
             return []
         return submitted(await self._submits.commit(await self._new_executions(submissions)))
+
+    async def check(self, submissions: Sequence[Submission]) -> None:
+        """Raise what a submit of them would refuse; nothing is stored."""
+        await self._new_executions(submissions)
 
     async def submit_on(self, connection: Any, submissions: Sequence[Submission]) -> list[Submitted]:
         """As a part of the caller's own transaction: once it has committed, they will be run."""
@@ -162,8 +179,8 @@ class Engine:
         return submitted(await transaction.insert(await self._new_executions(submissions)))
 
     async def _new_executions(self, submissions: Sequence[Submission]) -> list[NewExecution]:
-        latest = await self._definitions.latest([item.path for item in submissions])
-        return new_executions(submissions, latest, self._kinds, payload_bytes_max=self.payload_bytes_max)
+        versions = await self._definitions.versions((item.path, item.version) for item in submissions)
+        return new_executions(submissions, versions, self._kinds, payload_bytes_max=self.payload_bytes_max)
 
     async def _insert(self, items: list[NewExecution]) -> list[Inserted]:
         inserted = await self.store.insert(items, await self.store.now())
@@ -175,7 +192,7 @@ class Engine:
     async def lease(
         self,
         worker_id: str,
-        handlers: Sequence[str],
+        handlers: Sequence[str] | None,
         limit: int,
         *,
         lease_seconds: float = LEASE_SECONDS_DEFAULT,
@@ -185,11 +202,13 @@ class Engine:
         limited: int | None = None,
         ageing_seconds: float | None = None,
         family: int | None = None,
+        token: str | None = None,
     ) -> LeaseResult:
         """Up to `limit` ready jobs this worker has handlers for, in the order of lanes and ranks: at most
-        `bulk` of them bulk, at most `limited` under a limit. Bulk jobs that have been ready for
-        `ageing_seconds` take their turn among the manual ones. With `family` only jobs of that execution and
-        of those that were started for it."""
+        `bulk` of them bulk, at most `limited` under a limit. With None for `handlers`, any but those that
+        only Holdfast's own workers can run. Bulk jobs that have been ready for `ageing_seconds` take their
+        turn among the manual ones. With `family` only jobs of that execution and of those that were started
+        for it. A caller that may miss the answer gives a `token` of its own, to `recall` the leases by."""
         check_name(worker_id, what="worker id")
         if not 1 <= limit <= LEASE_JOBS_MAX:
             raise InvalidInput(f"A lease takes 1 to {LEASE_JOBS_MAX} jobs, not {limit}.")
@@ -198,12 +217,16 @@ class Engine:
         check_share(limited, "limited")
         if ageing_seconds is not None:
             ageing_seconds = checked_seconds(ageing_seconds, "ageing_seconds")
+        token = self._new_token() if token is None else check_token(token)
+        if handlers is None:
+            handlers = [key for key in await self.store.handlers() if key not in HOLDFASTS_OWN]
         request = ClaimRequest(
             worker_id=worker_id,
-            handlers=tuple(handlers),
+            # In one order: PostgreSQL's claim remembers what it learned of each such offer.
+            handlers=tuple(sorted(set(handlers))),
             limit=1 if alone else limit,
             lease_seconds=lease_seconds,
-            token=self._new_token(),
+            token=token,
             lanes=tuple(lanes),
             alone=alone,
             bulk=bulk,
@@ -255,13 +278,15 @@ class Engine:
         self,
         leases: Sequence[LeaseRef],
         *,
-        lease_seconds: float = LEASE_SECONDS_DEFAULT,
+        lease_seconds: float | None = LEASE_SECONDS_DEFAULT,
         progress: Mapping[int, float] | None = None,
     ) -> list[Ack]:
-        """Extend leases. A stale one answers stale_lease: its worker must abandon the attempt."""
+        """Extend leases; with None for `lease_seconds`, each for as long as it was given the last time. A
+        stale one answers stale_lease: its worker must abandon the attempt."""
         if not leases:
             return []
-        lease_seconds = checked_seconds(lease_seconds, "lease_seconds")
+        if lease_seconds is not None:
+            lease_seconds = checked_seconds(lease_seconds, "lease_seconds")
         now = await self.store.now()
         told = progress or {}
         beats = [
@@ -269,7 +294,8 @@ class Engine:
             for lease in leases
             if is_id(lease.queue_id)
         ]
-        standing = await self.store.heartbeat(beats, now, now + lease_seconds)
+        until = None if lease_seconds is None else now + lease_seconds
+        standing = await self.store.heartbeat(beats, now, until)
         return [
             Ack(lease.queue_id, AckCode.ACCEPTED)
             if lease in standing
@@ -296,6 +322,15 @@ class Engine:
         await self.store.amend_jobs(ids, release, now)
         self.store.announce_work()
         return release.acks
+
+    async def recall(self, worker_id: str, tokens: Sequence[str]) -> int:
+        """Give back, as `release` does, what this worker was leased under these tokens and does not know of,
+        because the answer was lost; how many that were."""
+        check_name(worker_id, what="worker id")
+        lost = {check_token(token) for token in tokens}
+        held = await self.store.leases_of(worker_id, LEASES_MAX) if lost else []
+        leases = [lease for lease, _ in held if lease.fence.partition("-")[2] in lost]
+        return sum(ack.accepted for ack in await self.release(leases))
 
     def transaction(self) -> StepTransaction:
         """For one attempt: its SQL and its completion commit together."""
@@ -403,18 +438,30 @@ class Engine:
     ) -> AsyncIterator[list[Redriven]]:
         """Start failed executions again at their failed stages: those named, or all that match the
         filters path, step, error_type, dead_reason. Answers come batch by batch, as they are stored."""
-        redrive = Redrive(
-            self.store,
-            self._definitions,
-            self._planning,
-            self._decisions,
-            force=force,
-            by=by,
-            dry_run=dry_run,
-        )
+        redrive = self._redrive(force=force, by=by, dry_run=dry_run)
         batches = redrive.matching(failure_filter(filters)) if ids is None else redrive.named(ids)
         async for answers in batches:
             yield answers
+
+    async def redrive_page(
+        self,
+        *,
+        limit: int,
+        cursor: str | None = None,
+        ids: Sequence[int] | None = None,
+        force: bool = False,
+        by: str = "",
+        dry_run: bool = False,
+        **filters: Any,
+    ) -> Page:
+        """As `redrive`, up to `limit` of them by a call: the answers in the order of ids, and the cursor
+        behind which the next call goes on."""
+        redrive = self._redrive(force=force, by=by, dry_run=dry_run)
+        query = failure_filter(filters) if ids is None else ids
+        return await redrive.page(query, parse_cursor(cursor) or 0, page_size(limit))
+
+    def _redrive(self, **asked: Any) -> Redrive:
+        return Redrive(self.store, self._definitions, self._planning, self._decisions, **asked)
 
     # workers, for people to know of
 
@@ -425,6 +472,34 @@ class Engine:
         await self.store.retire_worker(worker_id)
 
     # looking
+
+    async def now(self) -> float:
+        """The store's clock, which all decisions go by."""
+        return await self.store.now()
+
+    def work_ticket(self) -> int:
+        """Taken before a lease, so that work arriving between lease and wait is not slept through."""
+        return self.store.work_ticket()
+
+    async def wait_for_work(self, ticket: int, seconds: float) -> None:
+        """Until there may be work since the ticket was taken, or something ended, or for so long."""
+        await self.store.wait_for_work(ticket, seconds)
+
+    async def execution(self, execution_id: int) -> ExecutionRow | None:
+        known = is_id(check_id(execution_id, "execution"))
+        return await self.store.execution(execution_id) if known else None
+
+    async def batch(self, batch_id: int) -> BatchRow | None:
+        return await self.store.batch(batch_id) if is_id(check_id(batch_id, "batch")) else None
+
+    async def job(self, queue_id: int) -> JobRow | None:
+        known = is_id(check_id(queue_id, "job"))
+        found = await self.store.jobs(JobFilter(queue_id=queue_id, limit=1)) if known else []
+        return found[0] if found else None
+
+    async def actions(self, jobs: Sequence[JobRow]) -> list[str]:
+        """What each of the jobs is to do, as JSON text: the fields of its step with its retry policy."""
+        return await self.step_actions.texts(jobs)
 
     async def overview(self) -> Overview:
         return await overview(self.store, self.controls)

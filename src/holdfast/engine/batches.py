@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.core import transitions
-from holdfast.core.errors import BatchClosed, IdempotencyConflict, StoreError, UnknownBatch
+from holdfast.core.errors import BatchClosed, IdempotencyConflict, StoreError
 from holdfast.core.gates import BARRIER, BatchRow, BatchState, Gates, Place, wave_name
 from holdfast.core.model import (
     EventType,
@@ -44,7 +44,7 @@ from holdfast.engine.batch_view import (
     step_counts,
     waited_for,
 )
-from holdfast.engine.checks import check_id, is_id, page_size, parse_cursor
+from holdfast.engine.checks import check_id, is_id, page_size, parse_cursor, unknown_batch
 from holdfast.engine.controls import living_workers
 from holdfast.engine.definitions import Definitions
 from holdfast.engine.events import event, pack
@@ -131,11 +131,12 @@ class Batches:
             return []
         now = await self._store.now()
         of_batch = [
-            msgspec.structs.replace(item, path=row.path, lane=row.lane, mode=row.mode) for item in submissions
+            msgspec.structs.replace(item, path=row.path, lane=row.lane, mode=row.mode, version=None)
+            for item in submissions
         ]
         new = new_executions(
             of_batch,
-            {row.path: (row.definition_id, definition)},
+            {(row.path, None): (row.definition_id, definition)},
             Kinds(batch_id),
             payload_bytes_max=self._payload_bytes_max,
             first_place=first_place,
@@ -540,13 +541,6 @@ def _start_waves(gates: Gates, now: float) -> None:
 
 def _key_in(batch_id: int, key: str | None) -> str | None:
     return None if key is None else f"batch {batch_id}: {key}"
-
-
-def unknown_batch(batch_id: int) -> UnknownBatch:
-    return UnknownBatch(
-        f"There is no batch {batch_id}.",
-        guidance="Check the number; a finished batch may have been pruned.",
-    )
 
 
 def batch_closed(batch: BatchState) -> BatchClosed:

@@ -9,20 +9,20 @@ registered last, whether a program registered it or a person added its YAML.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
 
-from holdfast.core.errors import InvalidInput, UnknownPipeline, UnknownVersion
-from holdfast.engine.checks import page_size
+from holdfast.core.errors import UnknownPipeline, UnknownVersion
+from holdfast.core.payload import check_name
+from holdfast.engine.checks import PAGE_ROWS_MAX, VERSION_MAX, check_version, page_size, parse_cursor
 from holdfast.engine.records import Page
 from holdfast.playbook.definition import Definition, content_hash
 from holdfast.playbook.outline import outline
 from holdfast.store.catalog import CatalogRow
 from holdfast.store.interface import Store
 
-VERSIONS_MAX = 100_000
-VERSION_MAX = 2**31 - 1
 KNOWN_SHOWN_MAX = 50
 
 
@@ -47,6 +47,7 @@ class Change(StrEnum):
 class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One version of a path. `is_current` where new submissions get it; `versions` is how many there are."""
 
+    id: int
     path: str
     version: int
     kind: Kind
@@ -81,7 +82,47 @@ class CatalogDiff(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-class Catalog:
+class Versions:
+    """What is told of versions in one way, whether the catalog is at hand or behind a server."""
+
+    async def versions(self, path: str, *, limit: int = 50, cursor: str | None = None) -> Page:
+        """Of this path, the newest first."""
+        raise NotImplementedError
+
+    async def text(self, path: str, version: int | None = None) -> CatalogText:
+        """The current version, or this one."""
+        raise NotImplementedError
+
+    async def all_versions(self, path: str) -> list[CatalogEntry]:
+        """Of this path, the newest first."""
+        page = await self.versions(path, limit=PAGE_ROWS_MAX)
+        found = list(page.items)
+        while page.next is not None:
+            page = await self.versions(path, limit=PAGE_ROWS_MAX, cursor=page.next)
+            found += page.items
+        return found
+
+    async def diff(self, path: str, old: int | None = None, new: int | None = None) -> CatalogDiff:
+        """Between these two versions; by default between the current one and the one that was before it."""
+        newer = await self.text(path, new)
+        if old is None:
+            others = [item for item in await self.all_versions(path) if item.version != newer.entry.version]
+            if not others:
+                raise UnknownVersion(
+                    f"{path} has one version, {newer.entry.version}: there is nothing to compare it with.",
+                    guidance=f"See it:  holdfast catalog show {path}",
+                )
+            old = max(others, key=lambda item: (item.registered_at, item.version)).version
+        return _unified(await self.text(path, old), newer)
+
+    async def _unknown_version(self, path: str, version: int) -> UnknownVersion:
+        page = await self.versions(path, limit=KNOWN_SHOWN_MAX)
+        known = ", ".join(str(item.version) for item in page.items)
+        more = " and older ones" if page.next else ""
+        return UnknownVersion(f"{path} has no version {version}.", guidance=f"It has: {known}{more}.")
+
+
+class Catalog(Versions):
     def __init__(self, store: Store) -> None:
         self._store = store
 
@@ -103,12 +144,20 @@ class Catalog:
     async def entries(self, *, limit: int = 50, cursor: str | None = None) -> Page:
         """Of every path the current version, by path."""
         size = page_size(limit)
+        if cursor is not None:
+            check_name(cursor, what="cursor")
         rows = await self._store.catalog(None, current=True, after=cursor, limit=size)
         return Page([_entry(row) for row in rows], rows[-1].path if len(rows) == size else None)
 
-    async def versions(self, path: str) -> list[CatalogEntry]:
-        """All of this path, the newest first."""
-        return [_entry(row) for row in await self._rows(path)]
+    async def versions(self, path: str, *, limit: int = 50, cursor: str | None = None) -> Page:
+        size, below = page_size(limit), parse_cursor(cursor)
+        if below is not None:
+            below = min(below, VERSION_MAX)
+        # What is no text for a database cannot be a name in it either.
+        rows = await self._store.catalog(path, below=below, limit=size) if path.isprintable() else []
+        if not rows and (below is None or not await self._current(path)):
+            raise await self._unknown_path(path)
+        return Page([_entry(row) for row in rows], str(rows[-1].version) if len(rows) == size else None)
 
     async def text(self, path: str, version: int | None = None) -> CatalogText:
         """The current version, or this one."""
@@ -121,28 +170,6 @@ class Catalog:
         assert stored is not None, f"definition {row.id} is listed but not stored"
         return Definition.from_json(stored.content)
 
-    async def diff(self, path: str, old: int | None = None, new: int | None = None) -> CatalogDiff:
-        """Between these two versions; by default between the current one and the one that was before it."""
-        newer = await self._row(path, new)
-        if old is not None:
-            older = await self._row(path, old)
-        else:
-            others = [row for row in await self._rows(path) if row.id != newer.id]
-            if not others:
-                raise UnknownVersion(
-                    f"{path} has one version, {newer.version}: there is nothing to compare it with.",
-                    guidance=f"See it:  holdfast catalog show {path}",
-                )
-            older = max(others, key=lambda row: (row.registered_at, row.version))
-        lines = difflib.unified_diff(
-            (await self._text(older)).splitlines(),
-            (await self._text(newer)).splitlines(),
-            f"{path} version {older.version}",
-            f"{path} version {newer.version}",
-            lineterm="",
-        )
-        return CatalogDiff(old=_entry(older), new=_entry(newer), text="".join(f"{line}\n" for line in lines))
-
     async def _text(self, row: CatalogRow) -> str:
         if row.is_yaml:
             return await self._store.definition_source(row.id) or ""
@@ -150,34 +177,46 @@ class Catalog:
 
     async def _row(self, path: str, version: int | None) -> CatalogRow:
         if version is None:
-            return next(row for row in await self._rows(path) if row.is_current)
-        if not isinstance(version, int) or isinstance(version, bool):
-            raise InvalidInput(
-                f"A version is a whole number from 1, not {version!r}.",
-                guidance=f"See which there are:  holdfast catalog list {path}",
-            )
+            if found := await self._current(path):
+                return found
+            raise await self._unknown_path(path)
+        check_version(version, path)
         known = 0 < version <= VERSION_MAX and path.isprintable()
-        if known and (found := await self._store.catalog(path, version=version, limit=1)):
-            return found[0]
-        versions = ", ".join(str(row.version) for row in await self._rows(path))
-        raise UnknownVersion(f"{path} has no version {version}.", guidance=f"It has: {versions}.")
+        if known and (rows := await self._store.catalog(path, version=version, limit=1)):
+            return rows[0]
+        raise await self._unknown_version(path, version)
 
-    async def _rows(self, path: str) -> list[CatalogRow]:
-        # What is no text for a database cannot be a name in it either.
-        rows = await self._store.catalog(path, limit=VERSIONS_MAX) if path.isprintable() else []
-        if rows:
-            return rows
+    async def _current(self, path: str) -> CatalogRow | None:
+        rows = await self._store.catalog(path, current=True, limit=1) if path.isprintable() else []
+        return rows[0] if rows else None
+
+    async def _unknown_path(self, path: str) -> UnknownPipeline:
         known = [row.path for row in await self._store.catalog(None, current=True, limit=KNOWN_SHOWN_MAX)]
-        raise UnknownPipeline(
-            f"The catalog has no {path!r}.",
-            guidance=f"It has: {', '.join(known)}."
-            if known
-            else "Add a playbook:  holdfast catalog add FILE",
-        )
+        return unknown_path(path, known)
+
+
+def unknown_path(path: str, known: Sequence[str]) -> UnknownPipeline:
+    return UnknownPipeline(
+        f"The catalog has no {path!r}.",
+        guidance=f"It has: {', '.join(known)}." if known else "Add a playbook:  holdfast catalog add FILE",
+    )
+
+
+def _unified(old: CatalogText, new: CatalogText) -> CatalogDiff:
+    """What differs between two texts of one path."""
+    lines = difflib.unified_diff(
+        old.text.splitlines(),
+        new.text.splitlines(),
+        f"{old.entry.path} version {old.entry.version}",
+        f"{new.entry.path} version {new.entry.version}",
+        lineterm="",
+    )
+    return CatalogDiff(old=old.entry, new=new.entry, text="".join(f"{line}\n" for line in lines))
 
 
 def _entry(row: CatalogRow) -> CatalogEntry:
     return CatalogEntry(
+        id=row.id,
         path=row.path,
         version=row.version,
         kind=Kind.YAML if row.is_yaml else Kind.PYTHON,

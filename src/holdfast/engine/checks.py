@@ -5,18 +5,27 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from holdfast.core.errors import InvalidInput, UnknownExecution, UnknownPipeline
+from holdfast.core.errors import InvalidInput, UnknownBatch, UnknownExecution, UnknownPipeline
 from holdfast.core.payload import check_name
 
 ID_MAX = 2**63 - 1
 PAGE_ROWS_MAX = 1_000
+VERSION_MAX = 2**31 - 1
 _EVENT_ID = re.compile(r"[0-9]{1,18}\.[0-9]{1,9}(?:~[0-9.e+-]{1,32}){0,100}")
+_TOKEN = re.compile(r"[0-9a-zA-Z_-]{8,64}")
 
 
 def unknown_execution(execution_id: int) -> UnknownExecution:
     return UnknownExecution(
         f"There is no execution {execution_id}.",
         guidance="Check the number; finished executions may have been pruned.",
+    )
+
+
+def unknown_batch(batch_id: int) -> UnknownBatch:
+    return UnknownBatch(
+        f"There is no batch {batch_id}.",
+        guidance="Check the number; a finished batch may have been pruned.",
     )
 
 
@@ -42,6 +51,24 @@ def check_id(value: object, of: str) -> int:
         raise InvalidInput(
             f"The id of {'an' if of[0] in 'aeiou' else 'a'} {of} is a whole number, not {value!r}.",
             guidance="Use the `id` that submit gave.",
+        )
+    return value
+
+
+def check_version(value: object, path: object) -> None:
+    if not _is_whole(value):
+        raise InvalidInput(
+            f"A version is a whole number from 1, not {value!r}.",
+            guidance=f"See which there are:  holdfast catalog list {path}",
+        )
+
+
+def check_token(value: object) -> str:
+    """Of a lease: what a caller chooses in place of a token of ours."""
+    if not isinstance(value, str) or not _TOKEN.fullmatch(value):
+        raise InvalidInput(
+            f"{value!r} is no token of a lease.",
+            guidance="Use 8 to 64 random characters of a-z, A-Z, 0-9, '_' and '-', others for each lease.",
         )
     return value
 

@@ -95,7 +95,7 @@ class Children:
             latest = await self._definitions.version(wanted["path"], wanted.get("version"))
             new = new_executions(
                 [Submission(path=wanted["path"], workload=wanted["workload"], lane=execution.lane)],
-                {wanted["path"]: latest},
+                {(wanted["path"], None): latest},
                 Kinds(parent=(waiting.job_id, depth)),
                 payload_bytes_max=self._payload_bytes_max,
             )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from holdfast.core.errors import UnknownPipeline
+from holdfast.core.errors import UnknownPipeline, UnknownVersion
+from holdfast.engine.checks import VERSION_MAX, check_version
 from holdfast.playbook.definition import Definition, content_hash
 from holdfast.playbook.graph import Graph
 from holdfast.store.interface import Store
@@ -29,6 +30,7 @@ class Definitions:
         self._registered: dict[str, tuple[int, Definition]] = {}
         self._by_id: dict[int, Definition] = {}
         self._graphs: dict[int, Graph] = {}
+        self._versions: dict[tuple[str, int], int] = {}
 
     def graph(self, definition_id: int) -> Graph:
         """Of a definition that is loaded."""
@@ -48,11 +50,17 @@ class Definitions:
         known = self._registered.get(definition.path)
         if known is not None and known[1] == definition:
             return known[0]
+        id_ = await self.publish(definition)
+        self._registered[definition.path] = (id_, definition)
+        return id_
+
+    async def publish(self, definition: Definition) -> int:
+        """Store it as the version of its path that was registered last. What is submitted here gets the one
+        that is then, also once another program has registered a newer one."""
         content = definition.to_json()
         now = await self._store.now()
         row = await self._store.save_definition(definition.path, content, content_hash(content), now)
         self._by_id[row.id] = definition
-        self._registered[definition.path] = (row.id, definition)
         return row.id
 
     async def latest(self, paths: Sequence[str]) -> dict[str, tuple[int, Definition]]:
@@ -70,13 +78,36 @@ class Definitions:
         """One version of a path, or the one that submissions to it get."""
         if version is None:
             return (await self.latest([path]))[path]
-        found = await self._store.definition_version(path, version) if path.isprintable() else None
-        if found is None:
-            await self._stored(path)  # says what is there, where the path itself is not
-            raise UnknownPipeline(
-                f"{path} has no version {version}.", guidance="`holdfast catalog list` shows what there is."
-            )
-        return found.id, await self.load(found.id)
+        if not isinstance(path, str):
+            raise await self._unknown(path)
+        check_version(version, path)
+        if (path, version) not in self._versions:
+            can_be = version in range(1, VERSION_MAX + 1) and path.isprintable()
+            found = await self._store.definition_version(path, version) if can_be else None
+            if found is None:
+                await self._stored(path)  # says what is there, where the path itself is not
+                raise UnknownVersion(
+                    f"{path} has no version {version}.",
+                    guidance="`holdfast catalog list` shows what there is.",
+                )
+            self._versions[path, version] = found.id
+        id_ = self._versions[path, version]
+        return id_, await self.load(id_)
+
+    async def versions(
+        self, wanted: Iterable[tuple[str, int | None]]
+    ) -> dict[tuple[str, int | None], tuple[int, Definition]]:
+        """What submissions get that name these paths and versions."""
+        found: dict[tuple[str, int | None], tuple[int, Definition]] = {}
+        for path, version in wanted:
+            # Before it is looked for: 1, 1.0 and True are one key.
+            if version is not None:
+                check_version(version, path)
+            if not isinstance(path, str):
+                raise await self._unknown(path)
+            if (path, version) not in found:
+                found[path, version] = await self.version(path, version)
+        return found
 
     async def _stored(self, path: str) -> tuple[int, Definition]:
         # What is no text for a database cannot be a name in it either.

@@ -19,6 +19,7 @@ import msgspec
 
 from holdfast.core import transitions
 from holdfast.core.failures import StoredError
+from holdfast.core.handlers import EACH, SLEEP
 from holdfast.core.model import (
     ELEMENTS_MAX,
     NO_ELEMENT,
@@ -43,8 +44,8 @@ from holdfast.store.interface import Output
 
 FOR_EACH = "for_each"
 NOT_TAKEN = "not taken"
-EACH_HANDLER = "type/each"
-ENTRY_HANDLER = "type/sleep"
+EACH_HANDLER = EACH
+ENTRY_HANDLER = SLEEP
 CONTROL_ATTEMPTS = 10
 # What one transaction hands on and what waits in joins, together: so often what a payload may be.
 HANDED_PAYLOADS_MAX = 16

@@ -11,7 +11,8 @@ from holdfast.core.model import ExecutionRow, ExecutionStatus, JobRow, Lane, Mod
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
-    """One piece of work. `delay_seconds` postpones its start; `deadline_seconds` bounds all of it."""
+    """One piece of work. `delay_seconds` postpones its start; `deadline_seconds` bounds all of it. It gets
+    this `version` of its path, or the one registered last."""
 
     path: str
     workload: Any = None
@@ -20,6 +21,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str | None = None
     delay_seconds: float = 0.0
     deadline_seconds: float | None = None
+    version: int | None = None
 
 
 class Submitted(msgspec.Struct, frozen=True):

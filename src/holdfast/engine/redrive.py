@@ -22,6 +22,7 @@ from holdfast.engine.decisions import Decisions, DecisionsMissing, Needed
 from holdfast.engine.definitions import Definitions
 from holdfast.engine.manual_retry import RetryRequest, retry_plan
 from holdfast.engine.planning import Planning
+from holdfast.engine.records import Page
 from holdfast.store.changes import Changes
 from holdfast.store.interface import FailureFilter, Store
 
@@ -95,11 +96,23 @@ class Redrive:
             yield await self._batch(sorted({row.execution_id for row in rows}))
 
     async def named(self, ids: Sequence[int]) -> AsyncIterator[list[Redriven]]:
-        for id_ in ids:
-            check_execution_id(id_)
-        unique = sorted(set(ids))
+        unique = _in_order(ids)
         for start in range(0, len(unique), REDRIVE_BATCH):
             yield await self._batch(unique[start : start + REDRIVE_BATCH])
+
+    async def page(self, asked: FailureFilter | Sequence[int], after: int, size: int) -> Page:
+        """Of what matches, or of those that are named, the first `size` behind `after`, refused ones among
+        them."""
+        unknown: list[int] = []
+        if isinstance(asked, FailureFilter):
+            ids = [row.execution_id for row in await self._store.failures(asked, after, size)]
+        else:
+            named = _in_order(asked)
+            ids = [id_ for id_ in named if id_ > after and is_id(id_)][:size]
+            # What no cursor could stand behind is all told by the first page.
+            unknown = [] if after else [id_ for id_ in named if not is_id(id_)]
+        answers = [answer async for batch in self.named([*unknown, *ids]) for answer in batch]
+        return Page(answers, str(ids[-1]) if len(ids) == size else None)
 
     async def _batch(self, ids: list[int]) -> list[Redriven]:
         book = self._planning.book(await self._store.now())
@@ -142,6 +155,12 @@ class Redrive:
         if not self._dry_run:
             self._store.announce_work()
         return [answers.get(id_) or _refused(id_, unknown_execution(id_)) for id_ in ids]
+
+
+def _in_order(ids: Sequence[int]) -> list[int]:
+    for id_ in ids:
+        check_execution_id(id_)
+    return sorted(set(ids))
 
 
 def _refused(execution_id: int, refusal: HoldfastError) -> Redriven:

@@ -95,7 +95,7 @@ def _new_execution(
 
 def new_executions(
     items: Sequence[Submission],
-    latest: Mapping[str, tuple[int, Definition]],
+    versions: Mapping[tuple[str, int | None], tuple[int, Definition]],
     kinds: Kinds,
     *,
     payload_bytes_max: int,
@@ -105,7 +105,7 @@ def new_executions(
     new: list[NewExecution] = []
     try:
         for item in items:
-            new.append(_new_execution(item, latest[item.path], kinds, payload_bytes_max))
+            new.append(_new_execution(item, versions[item.path, item.version], kinds, payload_bytes_max))
     except InvalidInput as error:
         if len(items) == 1 and not first_place:
             raise
@@ -141,7 +141,8 @@ def submit_on_sync(
 ) -> list[Submitted]:
     """In the caller's transaction, without an event loop and without any connection but the caller's."""
     latest = (0, definition)  # its id is looked up on the way
-    new = new_executions(submissions, {definition.path: latest}, Kinds(), payload_bytes_max=payload_bytes_max)
+    versions: dict[tuple[str, int | None], tuple[int, Definition]] = {(definition.path, None): latest}
+    new = new_executions(submissions, versions, Kinds(), payload_bytes_max=payload_bytes_max)
     if not new:
         return []
     content = definition.to_json()

@@ -439,7 +439,7 @@ class HttpStep(ActionFields):
 
 
 class PythonStep(ActionFields):
-    """A Python function, or code where the worker has leave to run it."""
+    """A function, or Python code where the worker has leave to run it."""
 
     call: FunctionName | None = Field(
         default=None, description="module:function, or the name that a program registered its function by."
@@ -506,6 +506,9 @@ class PlaybookStep(ActionFields):
     version: Annotated[int, Field(ge=1)] | None = Field(default=None, description="Default: the newest.")
 
 
+FUNCTION: Final = "function"
+"""Another word for python where a step has a `call`: a worker in any language may have the function."""
+
 STEP_MODELS: Final[dict[str, type[StepFields]]] = {
     "control": ControlStep,
     "http": HttpStep,
@@ -517,6 +520,7 @@ STEP_MODELS: Final[dict[str, type[StepFields]]] = {
 }
 TYPES: Final = {
     **{name: name for name in ("http", "python", "sql", "shell", "sleep", "playbook")},
+    FUNCTION: "python",
     **dict.fromkeys(("duckdb", "postgres", "sqlite"), "sql"),
     **dict.fromkeys(("start", "end", "router"), "control"),
 }

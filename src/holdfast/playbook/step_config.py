@@ -13,10 +13,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.handlers import CODE, FUNCTION_PREFIX, SHELL
 from holdfast.core.retry import DURATION_FORMS, parse_duration
 from holdfast.playbook.document import Path
 from holdfast.playbook.faults import value_shown
 from holdfast.playbook.language import (
+    FUNCTION,
     HttpStep,
     PlaybookStep,
     PythonStep,
@@ -61,8 +63,8 @@ def handler_of(kind: str, model: StepFields) -> str:
     if kind == "control":
         return CONTROL_HANDLER
     if isinstance(model, PythonStep):
-        return "code/python" if model.call is None else f"python/{model.call}"
-    return "code/shell" if kind == "shell" else f"type/{kind}"
+        return CODE if model.call is None else FUNCTION_PREFIX + model.call
+    return SHELL if kind == "shell" else f"type/{kind}"
 
 
 def config_of(report: Report, step: WrittenStep) -> Config:
@@ -163,7 +165,12 @@ def _add_data(fields: _Fields, config: Config, method: str) -> None:
 
 
 def _python(fields: _Fields, model: PythonStep) -> Config:
-    if (model.call is None) == (model.code is None):
+    if FUNCTION in (model.type, model.tool):
+        if model.code is not None:
+            fields.fault("code", "A function step has no `code`.", "call: module:function; or type: python.")
+        if model.call is None:
+            fields.fault("", "A function step needs `call`.", "call: module:function.")
+    elif (model.call is None) == (model.code is None):
         message = (
             "A python step needs `call` or `code`."
             if model.call is None

@@ -9,18 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.core.errors import InvalidInput, PermanentError
+from holdfast.core.errors import InvalidInput, PermanentError, settings_refused
 from holdfast.core.payload import a_type
 from holdfast.core.retry import parse_duration
 
 
 def refused(message: str, guidance: str = "") -> PermanentError:
     """The step cannot be run with this config, now or later."""
-    return PermanentError(
-        message,
-        error_type="validation_error",
-        user_message="The step's settings are not valid",
-        guidance=guidance or "Correct the step in its playbook, or what its templates are given.",
+    return settings_refused(
+        message, guidance or "Correct the step in its playbook, or what its templates are given."
     )
 
 

@@ -13,22 +13,16 @@ from functools import cache
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
+from holdfast.core.handlers import CODE, EACH, FUNCTION_PREFIX, HTTP, PLAYBOOK, SHELL, SLEEP, SQL
 from holdfast.steps.interface import StepCall
 
 Run: TypeAlias = Callable[[StepCall], Awaitable[Any]]
 
-EACH = "type/each"
-SQL = "type/sql"
-CODE = "code/python"
-SHELL = "code/shell"
-FUNCTION_PREFIX = "python/"
-"""Of the key of a registered function: `python/module:function`."""
-
 MODULES = {
-    "type/http": "holdfast.steps.http",
+    HTTP: "holdfast.steps.http",
     SQL: "holdfast.steps.sql",
-    "type/sleep": "holdfast.steps.sleep",
-    "type/playbook": "holdfast.steps.playbook",
+    SLEEP: "holdfast.steps.sleep",
+    PLAYBOOK: "holdfast.steps.playbook",
     EACH: "holdfast.steps.each",
     CODE: "holdfast.steps.python",
     SHELL: "holdfast.steps.shell",
@@ -60,3 +54,16 @@ async def close_types() -> None:
         close = getattr(sys.modules.get(name), "close", None)
         if close is not None:
             await close()
+
+
+__all__ = [
+    "CODE",
+    "EACH",
+    "FUNCTION_PREFIX",
+    "MODULES",
+    "SHELL",
+    "SQL",
+    "close_types",
+    "open_types",
+    "run_of",
+]

@@ -31,6 +31,8 @@ Send: TypeAlias = Callable[[str, Sequence[Any]], Sequence[rows.Row]]
 SendAsync: TypeAlias = Callable[[str, Sequence[Any]], Awaitable[Sequence[rows.Row]]]
 
 CHANNEL = "holdfast_work"
+# What only feeds of events want to know: that something has ended.
+EVENTS_CHANNEL = "holdfast_events"
 # No process has this name, so every listener takes the hint, the submitter's own too.
 SENDER = "a caller's transaction"
 LOCK_DEFINITIONS = "SELECT pg_advisory_xact_lock(hashtext('holdfast'), hashtext($1))"

@@ -14,7 +14,8 @@ import asyncpg
 import msgspec
 
 from holdfast.store import store_from_url
-from holdfast.store.postgres import CONNECT_TIMEOUT_SECONDS, PostgresStore
+from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres_connections import CONNECT_TIMEOUT_SECONDS
 from holdfast.store.queries import load_migrations
 from holdfast.store.sqlite import SqliteStore, check_sqlite_version
 

@@ -35,6 +35,7 @@ from holdfast.core.model import (
 from holdfast.core.pauses import Pause, PauseKind
 from holdfast.store.catalog import CatalogRow
 from holdfast.store.changes import Changes
+from holdfast.store.event_rows import EventRowsStore
 from holdfast.store.handler_transaction import StoreTransaction
 from holdfast.store.new_executions import Inserted, NewExecution
 from holdfast.store.stages import HeldStage
@@ -203,6 +204,7 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     dead_reason: DeadReason | None = None
     due_at: float | None = None
     execution_id: int | None = None
+    queue_id: int | None = None
     after: int = 0
     limit: int = 50
 
@@ -210,6 +212,7 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
         dead = " AND j.round = e.round" if self.status is JobStatus.DEAD else ""
         return [
             ("j.id > {}", self.after or None),
+            ("j.id = {}", self.queue_id),
             ("j.status = {}" + dead, self.status),
             ("g.lane = {}", self.lane),
             ("j.dead_reason = {}", self.dead_reason),
@@ -303,7 +306,7 @@ class FailureGroup(NamedTuple):
     guidance: str
 
 
-class Store(Protocol):
+class Store(EventRowsStore, Protocol):
     """`inserts_at_once` is how many transactions of submits it writes faster together than one by one."""
 
     url: str
@@ -329,7 +332,8 @@ class Store(Protocol):
         """Hint to every waiting worker, in this process and others, that jobs may have become ready."""
 
     def announce_end(self) -> None:
-        """Hint to whoever waits in this process that something ended. Workers elsewhere need not know."""
+        """Hint to whoever waits in this process, and to the feeds of events in others, that something ended.
+        Workers elsewhere need not know."""
 
     # definitions
 
@@ -351,10 +355,11 @@ class Store(Protocol):
         version: int | None = None,
         current: bool = False,
         after: str | None = None,
+        below: int | None = None,
         limit: int,
     ) -> list[CatalogRow]:
-        """Versions by path, the newest first: all, this one, or the current one of each path; `after` is the
-        last path of the page before."""
+        """Versions by path, the newest first: all, this one, or the current one of each path. `after` is the
+        last path of the page before, `below` its last version."""
 
     async def definition_source(self, definition_id: int) -> str | None:
         """The text that it was compiled from; None where there is none."""
@@ -379,8 +384,9 @@ class Store(Protocol):
     async def claim(self, request: ClaimRequest, now: float) -> list[Claimed]:
         """Lease up to `limit` ready jobs in the order of lanes, ranks, time and id."""
 
-    async def heartbeat(self, beats: Sequence[Beat], now: float, lease_until: float) -> set[LeaseRef]:
-        """Extend the leases that still stand, and return them. Rows locked elsewhere count as standing."""
+    async def heartbeat(self, beats: Sequence[Beat], now: float, lease_until: float | None) -> set[LeaseRef]:
+        """Extend the leases that still stand, and return them: until then, or each for as long as it was
+        given the last time. Rows locked elsewhere count as standing."""
 
     async def amend_jobs(
         self,
@@ -483,6 +489,12 @@ class Store(Protocol):
 
     async def expired(self, now: float, limit: int) -> list[LeaseRef]:
         """Leases that ran out before `now`, oldest first."""
+
+    async def leases_of(self, worker_id: str, limit: int) -> list[tuple[LeaseRef, bool]]:
+        """What this worker holds, and whether it must run each of them alone."""
+
+    async def handlers(self) -> list[str]:
+        """All that jobs have ever needed, by name."""
 
     async def overdue(self, now: float, limit: int) -> list[int]:
         """Running executions whose deadline has passed."""

@@ -3,9 +3,6 @@
 Statements are set-based: one array per column, one round trip per verb where it can be. Rows of an
 execution change only while its row is locked, and rows are locked in the order of execution id and job
 id, so two transactions cannot wait for each other in a ring. Claims and heartbeats skip locked rows.
-
-LISTEN/NOTIFY wakes workers on other machines. It is a hint: at most one per interval and process, sent
-after the commit, and lost without harm, because workers also poll.
 """
 
 from __future__ import annotations
@@ -13,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import secrets
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -34,7 +29,7 @@ from holdfast.core.model import (
 from holdfast.store import rows
 from holdfast.store.changes import Changes
 from holdfast.store.controlling import Controlling
-from holdfast.store.exchange import CHANNEL, OwnDatabase, hold, insertion
+from holdfast.store.exchange import OwnDatabase, hold, insertion
 from holdfast.store.handler_transaction import StoreTransaction
 from holdfast.store.interface import (
     BatchesLoader,
@@ -51,23 +46,18 @@ from holdfast.store.new_executions import Inserted, NewExecution, groups_of, has
 from holdfast.store.postgres_batches import PostgresBatches
 from holdfast.store.postgres_claim import Offer, PostgresClaim
 from holdfast.store.postgres_clock import ServerClock, lead_of
-from holdfast.store.postgres_connections import Connection, Connections
+from holdfast.store.postgres_connections import CONNECT_TIMEOUT_SECONDS, GONE, Connection, Connections
 from holdfast.store.postgres_definitions import PostgresDefinitions
 from holdfast.store.postgres_stages import PostgresStages
 from holdfast.store.postgres_transaction import TRANSACTION_SECONDS_MAX, PostgresTransaction
+from holdfast.store.postgres_waking import PostgresWaking
 from holdfast.store.queries import check_schema_version, listing, load_migrations, load_queries
-from holdfast.store.waking import WorkSignal
 from holdfast.store.watching import Watching
-from holdfast.tasks import end_tasks
 
 T = TypeVar("T")
 
 POSTGRES_VERSION_MIN = 140_000
 POOL_SIZE_MAX = 8
-CONNECT_TIMEOUT_SECONDS = 10.0
-NOTIFY_INTERVAL_SECONDS = 0.01
-NOTIFY_FLUSH_SECONDS = 1.0
-LISTEN_RETRY_SECONDS = 1.0
 JOBS_MAX = 1_000_000
 DEADLOCK_TRIES = 5
 PRUNE_LOOK_ROWS = 2_000
@@ -90,20 +80,6 @@ _SESSION = {
 # Any number will do, as long as every Holdfast uses the same.
 MIGRATION_LOCK = 7_236_401
 
-_GONE = (
-    OSError,
-    TimeoutError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.TooManyConnectionsError,
-    asyncpg.DiskFullError,
-    asyncpg.OutOfMemoryError,
-    asyncpg.QueryCanceledError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # what a connection says that broke between two messages
-)
 _REFUSED = (
     asyncpg.InvalidCatalogNameError,
     asyncpg.InvalidAuthorizationSpecificationError,
@@ -115,18 +91,24 @@ _REFUSED = (
 _QUERY_PASSWORD = re.compile(r"(?i)([?&](?:ssl)?password=)[^&]*")
 # The fault of a value or a row, which will be the same next time, and not of the server.
 _ABOUT_THE_DATA = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
-# A hint need not survive a crash: its commit waits for no disk, and keeps no other commit waiting for it.
-_NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"
 _TRY_AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
 
 class PostgresStore(
-    PostgresClaim, PostgresDefinitions, PostgresStages, PostgresBatches, Controlling, Watching, Lineage
+    PostgresClaim,
+    PostgresDefinitions,
+    PostgresStages,
+    PostgresBatches,
+    PostgresWaking,
+    Controlling,
+    Watching,
+    Lineage,
 ):
     transaction_seconds_max = TRANSACTION_SECONDS_MAX
     inserts_at_once = 2
 
     def __init__(self, url: str, *, clock: Callable[[], float] | None = None) -> None:
+        super().__init__()
         self.url = url
         self._shown_url = _QUERY_PASSWORD.sub(r"\1***", mask_secrets(url))
         _check_url(url, self._shown_url)
@@ -137,15 +119,9 @@ class PostgresStore(
         self._limited_offers: set[Offer] = set()
         self._identity: str | None = None
         self._pruned_up_to = 0
-        self._signal = WorkSignal()
-        self._process = secrets.token_hex(8)
         self._connections: Connections | None = None
         self._transactions: asyncpg.Pool | None = None
         self._opening_transactions = asyncio.Lock()
-        self._listener: asyncio.Task[None] | None = None
-        self._notifier: asyncio.Task[None] | None = None
-        self._notify_wanted = False
-        self._notified_at = float("-inf")
 
     # opening and closing
 
@@ -211,17 +187,17 @@ class PostgresStore(
         return found
 
     async def close(self) -> None:
-        if self._notifier is not None and self._connections is not None:
-            # A process that submits and ends at once must not take its hint with it.
-            await asyncio.wait([self._notifier], timeout=NOTIFY_FLUSH_SECONDS)
-        await end_tasks(*filter(None, (self._listener, self._notifier)))
-        self._listener = self._notifier = None
+        await self._end_waking()
         await self._server_clock.close()
         if self._connections is not None:
             self._connections.close()
         if self._transactions is not None:
             self._transactions.terminate()
         self._connections = self._transactions = None
+
+    @property
+    def _is_open(self) -> bool:
+        return self._connections is not None
 
     # the clock
 
@@ -231,54 +207,6 @@ class PostgresStore(
     async def _lead_of_server_clock(self) -> float:
         async with self._acquire() as db:  # the wait for a connection says nothing about the clock
             return await lead_of(lambda: db.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8"))
-
-    # waking
-
-    def work_ticket(self) -> int:
-        return self._signal.ticket()
-
-    def announce_end(self) -> None:
-        self._signal.move()
-
-    def announce_work(self) -> None:
-        self._signal.move()
-        self._notify_wanted = True
-        if self._notifier is None or self._notifier.done():
-            self._notifier = asyncio.create_task(self._notify())
-
-    async def _notify(self) -> None:
-        while self._notify_wanted:
-            await asyncio.sleep(max(0.0, self._notified_at + NOTIFY_INTERVAL_SECONDS - time.monotonic()))
-            self._notify_wanted = False
-            self._notified_at = time.monotonic()
-            with contextlib.suppress(StoreUnavailable):
-                await self._fetch(_NOTIFY, CHANNEL, self._process)
-
-    async def wait_for_work(self, ticket: int, seconds: float) -> None:
-        if self._listener is None and self._connections is not None:
-            self._listener = asyncio.create_task(self._listen())
-        await self._signal.wait(ticket, seconds)
-
-    async def _listen(self) -> None:
-        """Hold one connection that hears NOTIFY, and make it anew whenever it breaks."""
-        while True:
-            broken = asyncio.Event()
-            connection: asyncpg.Connection | None = None
-            try:
-                connection = await asyncpg.connect(self.url, timeout=CONNECT_TIMEOUT_SECONDS)
-                connection.add_termination_listener(lambda _, broken=broken: broken.set())
-                await connection.add_listener(CHANNEL, self._heard)
-                self._signal.move()  # something may have been announced while nobody listened
-                await broken.wait()
-            except (*_GONE, asyncpg.PostgresError):
-                await asyncio.sleep(LISTEN_RETRY_SECONDS)
-            finally:
-                if connection is not None:
-                    connection.terminate()
-
-    def _heard(self, _connection: object, _pid: int, _channel: str, sender: object) -> None:
-        if sender != self._process:
-            self._signal.move()
 
     # workers
 
@@ -313,7 +241,7 @@ class PostgresStore(
             return OwnDatabase(self._identity, self._groups)
         return OwnDatabase(self._identity, await self._transact(lambda db: self._group_ids(db, wanted)))
 
-    async def heartbeat(self, beats: Sequence[Beat], now: float, lease_until: float) -> set[LeaseRef]:
+    async def heartbeat(self, beats: Sequence[Beat], now: float, lease_until: float | None) -> set[LeaseRef]:
         columns = _columns(beats, width=3)
         return {LeaseRef(*row) for row in await self._query("heartbeat", *columns, lease_until, now)}
 
@@ -458,6 +386,10 @@ class PostgresStore(
     async def jobs(self, query: JobFilter) -> list[JobRow]:
         return [rows.job_row(row) for row in await self._list("jobs", query.conditions(), query.limit)]
 
+    async def open_transactions(self) -> tuple[int, int]:
+        [(oldest, following)] = await self._query("open_transactions")
+        return oldest, following
+
     async def events(self, execution_id: int, after: str | None, limit: int) -> list[Event]:
         seen = rows.parse_event_id(after)
         found = await self._query("events", execution_id, seen[0], limit + 1)
@@ -541,7 +473,7 @@ class PostgresStore(
                 f"PostgreSQL refused {self._shown_url}: {error}",
                 guidance="Check the database name, the user, the password and the user's rights.",
             ) from error
-        except _GONE as error:
+        except GONE as error:
             raise StoreUnavailable(
                 f"PostgreSQL at {self._shown_url} does not answer: {str(error) or type(error).__name__}",
                 guidance="Check that it runs and can be reached. It is safe to try again.",

@@ -132,6 +132,7 @@ def _asked(request: ClaimRequest, now: float) -> dict[str, Any]:
 def _leasing(request: ClaimRequest, leased_at: float) -> dict[str, Any]:
     return {
         "token": request.token,
+        "leased_at": leased_at,
         "lease_until": leased_at + request.lease_seconds,
         "worker": request.worker_id,
     }

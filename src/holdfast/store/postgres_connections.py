@@ -16,6 +16,22 @@ from asyncpg.pool import PoolConnectionProxy
 
 Connection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
 
+CONNECT_TIMEOUT_SECONDS = 10.0
+# What a connection says that is gone, or a server that cannot go on.
+GONE = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.DiskFullError,
+    asyncpg.OutOfMemoryError,
+    asyncpg.QueryCanceledError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # what a connection says that broke between two messages
+)
 # Those in hand are never closed for want of use; the others are.
 IN_HAND_MAX = 2
 RESET_TIMEOUT_SECONDS = 5.0

@@ -166,6 +166,7 @@ def job_row(row: Row) -> JobRow:
         limit=row[24],
         last_attempt_at=row[25],
         handler=row[26],
+        definition_id=row[27],
     )
 
 

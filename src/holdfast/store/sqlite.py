@@ -54,7 +54,7 @@ from holdfast.store.sqlite_transaction import (
     TransactionLine,
     open_here,
 )
-from holdfast.store.waking import LogWatch, WorkSignal
+from holdfast.store.sqlite_waking import SqliteWaking
 from holdfast.store.watching import Watching
 
 T = TypeVar("T")
@@ -66,7 +66,6 @@ SQLITE_VERSION_MIN = "3.51.3"
 BUSY_TIMEOUT_MS = 10_000
 # A read that does not come back is made once more, elsewhere.
 READ_SECONDS_MAX = (20.0, 60.0)
-FOREIGN_COMMIT_POLL_SECONDS = 0.005
 WAL_PAGES_BEFORE_CHECKPOINT = 4_000
 JOBS_MAX = 1_000_000
 
@@ -94,7 +93,7 @@ _write_locks: dict[Path, threading.Lock] = {}
 _write_locks_guard = threading.Lock()
 
 
-class SqliteStore(SqliteClaim, SqliteStages, SqliteBatches, Controlling, Watching, Lineage):
+class SqliteStore(SqliteClaim, SqliteStages, SqliteBatches, SqliteWaking, Controlling, Watching, Lineage):
     """Not `durable`, it is faster, and a power failure may cost the database: for what is thrown away."""
 
     transaction_seconds_max = TRANSACTION_SECONDS_MAX
@@ -106,19 +105,16 @@ class SqliteStore(SqliteClaim, SqliteStages, SqliteBatches, Controlling, Watchin
         self.path = _path_of(url)
         # Where it is now: the program may go to another folder while connections are still to be made.
         self._file = self.path.absolute()
+        super().__init__(self._file)
         if not self.path.is_absolute():
             self.url = f"sqlite:///{quote(str(self._file))}"
         self._clock = clock or time.time
         self._sql = load_queries("sqlite")
         self._groups: dict[ClaimGroup, int] = {}
-        self._signal = WorkSignal()
-        real = self._file.resolve()  # SQLite keeps the log beside the file that a link leads to
-        self._log_watch = LogWatch(real.with_name(f"{real.name}-wal"))
         self._writer_thread: ThreadPoolExecutor
         self._reader_thread: ThreadPoolExecutor
         self._writer: apsw.Connection
         self._reader: apsw.Connection
-        self._data_version = 0
         self._is_open = False
         self._line: TransactionLine | None = None
         self.write_lock = _write_lock_of(self._file)
@@ -222,35 +218,6 @@ class SqliteStore(SqliteClaim, SqliteStages, SqliteBatches, Controlling, Watchin
     async def now(self) -> float:
         return self._clock()
 
-    # waking
-
-    def work_ticket(self) -> int:
-        return self._signal.ticket()
-
-    def announce_work(self) -> None:
-        self._signal.move()
-        self._log_watch.touch()
-
-    def announce_end(self) -> None:
-        self._signal.move()
-
-    async def wait_for_work(self, ticket: int, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while (remaining := deadline - time.monotonic()) > 0:
-            if await self._signal.wait(ticket, min(remaining, FOREIGN_COMMIT_POLL_SECONDS)):
-                return
-            if not self._log_watch.has_moved():
-                continue
-            # Asked of the writing connection, it moves for the commits of other processes only.
-            version = await self._on_writer(self._read_data_version)
-            if version != self._data_version:
-                self._data_version = version
-                self._signal.move()
-
-    def _read_data_version(self) -> int:
-        version: int = self._writer.execute("PRAGMA data_version").get
-        return version
-
     # definitions
 
     async def save_definition(
@@ -292,12 +259,12 @@ class SqliteStore(SqliteClaim, SqliteStages, SqliteBatches, Controlling, Watchin
         groups = self._group_ids(db, groups_of(executions))
         return sqlite_insert.insert(db, self._sql, executions, groups, now)
 
-    async def heartbeat(self, beats: Sequence[Beat], now: float, lease_until: float) -> set[LeaseRef]:
+    async def heartbeat(self, beats: Sequence[Beat], now: float, lease_until: float | None) -> set[LeaseRef]:
         asked_at = time.monotonic()
 
         def extend(db: apsw.Connection) -> set[LeaseRef]:
             statement, waited = self._sql["heartbeat"], waited_since(asked_at)
-            bound = (lease_until + waited, now + waited)
+            bound = (None if lease_until is None else lease_until + waited, now + waited)
             return {
                 LeaseRef(beat.queue_id, beat.fence)
                 for beat in beats
@@ -439,6 +406,9 @@ class SqliteStore(SqliteClaim, SqliteStages, SqliteBatches, Controlling, Watchin
 
     async def jobs(self, query: JobFilter) -> list[JobRow]:
         return [rows.job_row(row) for row in await self._list("jobs", query.conditions(), query.limit)]
+
+    async def open_transactions(self) -> tuple[int, int]:
+        return (0, 0)  # there is one writer: ids are in the order of the commits
 
     async def events(self, execution_id: int, after: str | None, limit: int) -> list[Event]:
         seen = rows.parse_event_id(after)

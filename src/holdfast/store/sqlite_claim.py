@@ -63,12 +63,14 @@ class SqliteClaim:
         chosen = self._chosen(db, groups, self._choice(db, request, limits), request, now)
         if not chosen:
             return []
+        leased_at = now + waited_since(asked_at)
         bound = {
             "ids": json.dumps(chosen),
             "limits": json.dumps([limit.name for limit in limits]),
             "now": now,
             "token": request.token,
-            "lease_until": now + waited_since(asked_at) + request.lease_seconds,
+            "leased_at": leased_at,
+            "lease_until": leased_at + request.lease_seconds,
             "alone": request.alone,
             "worker": request.worker_id,
         }

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast.core.gates import BatchRow
-from holdfast.core.model import ExecutionRow, ExecutionStatus, JobStatus, Lane, WorkerRow
+from holdfast.core.model import ExecutionRow, ExecutionStatus, JobStatus, Lane, LeaseRef, WorkerRow
 from holdfast.store import rows
 from holdfast.store.catalog import CatalogRow
+from holdfast.store.event_rows import BegunAttempt, EventGap, EventRow
 from holdfast.store.interface import (
     BatchCount,
     BatchPace,
@@ -37,6 +39,10 @@ class Watching:
         """A named listing with those of its conditions that have a value."""
         raise NotImplementedError
 
+    async def _rows(self, query: str, *values: object) -> Sequence[Sequence[Any]]:
+        """A named query that only reads, with its values in their order."""
+        raise NotImplementedError
+
     def _by_index(self, batch_id: int | None, status: ExecutionStatus | None) -> list[Condition]:
         """What more to ask for so that executions of a batch in a state are found by an index."""
         return []
@@ -52,11 +58,12 @@ class Watching:
         version: int | None = None,
         current: bool = False,
         after: str | None = None,
+        below: int | None = None,
         limit: int,
     ) -> list[CatalogRow]:
         conditions: list[Condition] = [
             ("d.path = {}", path), ("d.version = {}", version), ("d.place = {}", 1 if current else None),
-            ("d.path > {}", after),
+            ("d.path > {}", after), ("d.version < {}", below),
         ]  # fmt: skip
         found = [CatalogRow(*row) for row in await self._list("catalog", conditions, limit)]
         return [row._replace(is_yaml=bool(row.is_yaml), is_current=bool(row.is_current)) for row in found]
@@ -67,6 +74,13 @@ class Watching:
 
     async def workers(self, limit: int) -> list[WorkerRow]:
         return [rows.worker_row(row) for row in await self._list("workers", [], limit)]
+
+    async def leases_of(self, worker_id: str, limit: int) -> list[tuple[LeaseRef, bool]]:
+        found = await self._list("leases_of", [("j.worker_id = {}", worker_id)], limit)
+        return [(LeaseRef(id_, fence), bool(alone)) for id_, fence, alone in found]
+
+    async def handlers(self) -> list[str]:
+        return [handler for (handler,) in await self._list("handlers", [], GROUPS_MAX)]
 
     async def open_work(self, *, due_at: float | None = None) -> list[OpenWork]:
         found = await self._list("open_work", [("o.available_at <= {}", due_at)], GROUPS_MAX)
@@ -138,3 +152,39 @@ class Watching:
 
     async def failure_groups(self, query: FailureFilter, limit: int) -> list[FailureGroup]:
         return [FailureGroup(*row) for row in await self._list("failure_groups", query.conditions(), limit)]
+
+    # events across executions, for a feed of them
+
+    async def last_event_row(self) -> int:
+        last: int = (await self._rows("last_event_row"))[0][0]
+        return last
+
+    async def event_rows(
+        self,
+        after: int,
+        limit: int,
+        *,
+        until: int | None = None,
+        execution_id: int | None = None,
+        path: str | None = None,
+    ) -> list[EventRow]:
+        conditions: list[Condition] = [
+            ("v.id > {}", after), ("v.id <= {}", until), ("v.execution_id = {}", execution_id),
+            ("e.path = {}", path),
+        ]  # fmt: skip
+        return [EventRow(*row) for row in await self._list("event_rows", conditions, limit)]
+
+    async def event_rows_at(self, ids: Sequence[int]) -> list[EventRow]:
+        return [EventRow(*row) for row in await self._rows("event_rows_at", list(ids))]
+
+    async def event_gaps(self, after: int, until: int, limit: int) -> list[EventGap]:
+        return [EventGap(*row) for row in await self._rows("event_gaps", after, until, limit)]
+
+    async def begun_since(
+        self, at: float, limit: int, *, execution_id: int | None = None
+    ) -> list[BegunAttempt]:
+        conditions: list[Condition] = [
+            ("coalesce(j.last_attempt_at, j.created_at) >= {}", at), ("j.execution_id = {}", execution_id),
+        ]  # fmt: skip
+        newest_first = await self._list("begun", conditions, limit)
+        return [BegunAttempt(*row) for row in reversed(newest_first)]

@@ -139,7 +139,7 @@ class InlineWorker:
 
     async def step(self, until: float | None = None) -> bool:
         """Do the next thing there is; False where there is none, or none before `until`."""
-        engine = await self.hf.engine()
+        engine = await self.hf.own_engine()
         # One task at a time: what another has found must not change while it does something about it.
         async with self._finding.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
             if await self._sweep(engine):

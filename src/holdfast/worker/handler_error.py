@@ -16,6 +16,7 @@ from holdfast.core.sizes import shown_bytes
 _OURS = (
     str(Path(__file__).parent) + "/",
     str(Path(__file__).parent.parent / "step_function.py"),
+    str(Path(__file__).parent.parent / "playbook" / "rendering.py"),
     str(Path(__file__).parent.parent / "testing") + "/",
     concurrent.futures.thread.__file__,
 )

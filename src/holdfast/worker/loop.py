@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -32,7 +33,7 @@ from holdfast.worker.attempt import Attempt, Handler
 from holdfast.worker.connection import Connection
 from holdfast.worker.context import Context
 from holdfast.worker.heartbeats import Heartbeats
-from holdfast.worker.prefetched import Prefetched, Room, Slots, Waiting, room_for
+from holdfast.worker.prefetched import LEASE_JOBS_MAX, Prefetched, Room, Slots, Waiting, room_for
 from holdfast.worker.processes import Processes
 from holdfast.worker.transaction import Transactions
 
@@ -93,7 +94,7 @@ class Worker:
                 guidance='Start it under if __name__ == "__main__":, where an import does not run it.',
             )
         self.worker_id = worker_id
-        self._connection = connection
+        self.connection = connection
         self._handlers = handlers
         self._handler_names = sorted(handlers)
         self._isolated = [name for name in self._handler_names if handlers[name].is_isolated]
@@ -138,12 +139,12 @@ class Worker:
         """Work until `stop()` is called, then wind down within the grace period. Cancelled, it drops
         everything at once: what it held runs again when its leases have expired."""
         loop = asyncio.get_running_loop()
-        self._transactions = Transactions(self._connection.transaction)
+        self._transactions = Transactions(self.connection.transaction)
 
         def on_lost(lease: LeaseRef) -> None:
             loop.call_soon_threadsafe(self._abandon, lease)
 
-        self._heartbeats = Heartbeats(self._connection, self._lease_seconds, on_lost, self._record)
+        self._heartbeats = Heartbeats(self.connection, self._lease_seconds, on_lost, self._record)
         self._executor = ThreadPoolExecutor(self._concurrency, "holdfast-handler")
         self._processes = Processes(self._concurrency)
         parts: list[asyncio.Task[Any]] = []
@@ -267,7 +268,7 @@ class Worker:
             if room.jobs <= 0:
                 await self._room_made.wait()
                 continue
-            ticket = self._connection.work_ticket()
+            ticket = self.connection.work_ticket()
             try:
                 result = await self._lease_into(room)
                 if 0 < len(result.jobs) < (room.bulk or room.jobs):
@@ -293,7 +294,7 @@ class Worker:
         if result.jobs or room.slots_bulk or not room.slots:
             return result
         # No job under a limit was asked for, as only the slot kept for manual work is free.
-        manual = await self._lease(room.slots, lanes=(Lane.MANUAL,), limited=room.slots)
+        manual = await self._lease(min(room.slots, LEASE_JOBS_MAX), lanes=(Lane.MANUAL,), limited=room.slots)
         dues = [due for due in (result.next_due, manual.next_due) if due is not None]
         return LeaseResult(manual.jobs, result.alone_ready or manual.alone_ready, min(dues, default=None))
 
@@ -315,7 +316,7 @@ class Worker:
     ) -> LeaseResult:
         """Lease into the prefetched jobs; one that must run alone is only returned."""
         async with self._leasing:
-            result = await self._connection.lease(
+            result = await self.connection.lease(
                 self.worker_id,
                 self._handler_names if handlers is None else handlers,
                 limit,
@@ -327,7 +328,7 @@ class Worker:
                 ageing_seconds=self._ageing_seconds,
             )
             if result.jobs:
-                now, leased_at = await self._connection.now(), time.perf_counter()
+                now, leased_at = await self.connection.now(), time.perf_counter()
                 # A blocked event loop may have let them expire on their way here. Nobody has begun them, so
                 # they can still be given back, unless the sweep was faster.
                 jobs = [job for job in result.jobs if job.lease_until > now]
@@ -349,9 +350,9 @@ class Worker:
         if next_due is not None:
             # What is due and was not leased is locked by another worker, or must run alone: no reason
             # to ask without a pause.
-            seconds = min(seconds, max(next_due - await self._connection.now(), EMPTY_CLAIM_SECONDS))
+            seconds = min(seconds, max(next_due - await self.connection.now(), EMPTY_CLAIM_SECONDS))
         if self._is_open(asked):
-            await self._connection.wait_for_work(ticket, seconds)
+            await self.connection.wait_for_work(ticket, seconds)
             return
         work = asyncio.create_task(self._work_announced(ticket, seconds))
         work.add_done_callback(lambda _: self._room_made.set())
@@ -368,7 +369,7 @@ class Worker:
         # While bulk work goes on, its reports and submits announce themselves as well: no reason to ask for
         # manual work without a pause.
         await asyncio.sleep(EMPTY_CLAIM_SECONDS)
-        await self._connection.wait_for_work(ticket, seconds)
+        await self.connection.wait_for_work(ticket, seconds)
 
     async def _take_one_isolated(self) -> bool:
         """Whether there was a job to run alone whose step has a process of its own: it can begin at once,
@@ -430,7 +431,7 @@ class Worker:
     async def _give_back(self, leases: list[LeaseRef]) -> None:
         if leases:
             try:
-                await self._connection.release(leases)
+                await self.connection.release(leases)
             except Exception as error:  # then they run out by themselves
                 log.warning("%d leases could not be given back: %s", len(leases), error)
             for lease in leases:
@@ -559,7 +560,7 @@ class Worker:
             batch = [self._outcomes.popleft() for _ in range(min(len(self._outcomes), REPORTS_PER_BATCH))]
             self._reporting = len(batch)
             try:
-                acks = await self._connection.report(batch)
+                acks = await self.connection.report(batch)
             except Exception as error:
                 # Kept and reported again: the fence tells the store what it has seen.
                 self._outcomes.extendleft(reversed(batch))
@@ -577,7 +578,9 @@ class Worker:
 
 
 async def _away(what: str, seconds: float, error: Exception) -> None:
-    """Tell why something waits, and wait. An error of ours is a sentence; any other is a bug, told whole."""
+    """Tell why something waits, and wait for half of these seconds up to all of them: workers that were cut
+    off together do not come back together. An error of ours is a sentence; any other is a bug, told whole."""
+    seconds = random.uniform(seconds / 2, seconds)
     if isinstance(error, HoldfastError):
         log.warning("%s waits %.1f s. %s %s", what, seconds, error, error.guidance)
     else:

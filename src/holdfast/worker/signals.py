@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 from holdfast.worker.loop import Worker
@@ -25,11 +25,14 @@ LAST_SECONDS = 12.0
 
 
 @contextlib.contextmanager
-def stopped_by_signals(worker: Worker, lifeline: int | None = None) -> Iterator[None]:
-    """SIGINT or SIGTERM stops the worker; a second one ends the process at once. So does the end of file of
-    `lifeline`, as a first signal: how the end of a supervisor reaches its workers."""
+def stopped_by_signals(
+    grace_seconds: float, stop: Callable[[str], None], lifeline: int | None = None
+) -> Iterator[None]:
+    """SIGINT or SIGTERM calls `stop` in the event loop, with its name; a second one ends the process at once.
+    So does the end of file of `lifeline`, as a first signal: how the end of a supervisor reaches its
+    workers."""
     loop = asyncio.get_running_loop()
-    watchdog = threading.Timer(worker.grace_seconds + LAST_SECONDS, _end_now, ["It did not end in time."])
+    watchdog = threading.Timer(grace_seconds + LAST_SECONDS, _end_now, ["It did not end in time."])
     watchdog.daemon = True
     asked = False
 
@@ -39,7 +42,7 @@ def stopped_by_signals(worker: Worker, lifeline: int | None = None) -> Iterator[
             _end_now("Ended by a second signal.")
         asked = True
         watchdog.start()
-        loop.call_soon_threadsafe(_stop, worker, why)
+        loop.call_soon_threadsafe(stop, why)
 
     def on_signal(number: int, _: FrameType | None) -> None:
         ask(signal.Signals(number).name)
@@ -62,7 +65,7 @@ def stopped_by_signals(worker: Worker, lifeline: int | None = None) -> Iterator[
             signal.signal(number, handler)
 
 
-def _stop(worker: Worker, why: str) -> None:
+def stop_worker(worker: Worker, why: str) -> None:
     running, unreported = worker.load
     log.warning(
         "%s: stopping within %g s; %d running, %d outcomes to report. Another signal ends it at once.",
@@ -78,5 +81,5 @@ def _end_now(why: str) -> None:
     """As hard as a kill, and as harmless: what was held runs again when its leases have expired. Nothing is
     flushed or locked here, since any lock may be held by what was interrupted."""
     with contextlib.suppress(OSError):  # nobody reads it any more
-        os.write(2, f"holdfast worker {os.getpid()}: {why}\n".encode())
+        os.write(2, f"holdfast {os.getpid()}: {why}\n".encode())
     os._exit(EXIT_DROPPED)

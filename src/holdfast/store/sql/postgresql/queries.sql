@@ -173,7 +173,7 @@ locked AS (
     UPDATE holdfast.jobs j
     SET status = 'leased', attempts = j.attempts + 1, leases = j.leases + 1,
         fence = (j.leases + 1) || '-' || :token::text, lease_until = :lease_until::float8,
-        leased_alone = g.alone, last_heartbeat = :now, last_attempt_at = :now, progress = NULL,
+        leased_alone = g.alone, last_heartbeat = :leased_at::float8, last_attempt_at = :now, progress = NULL,
         worker_id = :worker::text
     FROM holdfast.claim_groups g
     WHERE j.id = ANY (ARRAY(SELECT id FROM locked)) AND g.id = j.claim_group
@@ -276,7 +276,8 @@ CROSS JOIN LATERAL (
 ) head;
 
 -- name: heartbeat
--- A row locked by a report or an open transaction still stands; its lease is extended the next time.
+-- A row locked by a report or an open transaction still stands; its lease is extended the next time. Without a
+-- new end, the lease goes on for as long as it was given the last time.
 WITH standing AS (
     SELECT j.id, j.fence, x.progress
     FROM unnest($1::bigint[], $2::text[], $3::float8[]) AS x (id, fence, progress)
@@ -286,7 +287,8 @@ WITH standing AS (
     WHERE j.id = ANY (ARRAY(SELECT id FROM standing)) ORDER BY j.id FOR UPDATE SKIP LOCKED
 ), extended AS (
     UPDATE holdfast.jobs j
-    SET lease_until = $4, last_heartbeat = $5, progress = coalesce(standing.progress, j.progress)
+    SET lease_until = coalesce($4::float8, $5::float8 + (j.lease_until - j.last_heartbeat)),
+        last_heartbeat = $5::float8, progress = coalesce(standing.progress, j.progress)
     FROM standing WHERE j.id = ANY (ARRAY(SELECT id FROM free)) AND standing.id = j.id
         AND j.fence = standing.fence
 )
@@ -453,6 +455,13 @@ FROM unnest($1::bigint[], $2::text[]) WITH ORDINALITY AS x (execution_id, body, 
 SELECT id, fence FROM holdfast.jobs WHERE status = 'leased' AND lease_until < $1
 ORDER BY lease_until LIMIT $2;
 
+-- name: leases_of
+SELECT j.id, j.fence, j.leased_alone FROM holdfast.jobs j WHERE j.status = 'leased' AND {where}
+ORDER BY j.lease_until, j.id LIMIT {limit};
+
+-- name: handlers
+SELECT DISTINCT g.handler FROM holdfast.claim_groups g WHERE {where} ORDER BY g.handler LIMIT {limit};
+
 -- name: overdue
 SELECT id FROM holdfast.executions WHERE due_at < $1 ORDER BY due_at LIMIT $2;
 
@@ -539,7 +548,7 @@ FROM holdfast.executions e JOIN holdfast.definitions d ON d.id = e.definition_id
 SELECT j.id, j.execution_id, e.path, j.step, j.element, j.round, j.status, j.attempts, j.max_attempts,
     j.available_at, j.scheduled_for, j.held_by, j.lease_until, j.last_heartbeat, j.progress, j.worker_id, g.lane,
     g.operation, e.mode, g.rank, j.dead_reason, j.created_at, j.finished_at, j.output, g.limit_name,
-    j.last_attempt_at, g.handler
+    j.last_attempt_at, g.handler, e.definition_id
 FROM holdfast.jobs j
 JOIN holdfast.executions e ON e.id = j.execution_id
 JOIN holdfast.claim_groups g ON g.id = j.claim_group
@@ -553,12 +562,44 @@ WHERE {where} ORDER BY j.id LIMIT {limit};
 )
 UNION ALL
 (
-    SELECT NULL, execution_id, coalesce(last_attempt_at, created_at), json_build_array(json_build_object(
-        'type', 'action_started', 'step', step, 'attempt', attempts, 'is_retry', attempts > 1,
-        'worker', worker_id, 'place', element
-    ))::text
-    FROM holdfast.jobs WHERE execution_id = $1 AND status = 'leased' ORDER BY last_attempt_at, id
+    SELECT NULL, j.execution_id, <<beginning>>
+    FROM holdfast.jobs j WHERE j.execution_id = $1 AND j.status = 'leased' ORDER BY j.last_attempt_at, j.id
 );
+
+-- part: beginning
+coalesce(j.last_attempt_at, j.created_at), json_build_array(json_build_object(
+        'type', 'action_started', 'step', j.step, 'attempt', j.attempts, 'is_retry', j.attempts > 1,
+        'worker', j.worker_id, 'place', j.element
+    ))::text
+
+-- name: begun
+SELECT j.execution_id, (SELECT e.path FROM holdfast.executions e WHERE e.id = j.execution_id), <<beginning>>
+FROM holdfast.jobs j WHERE j.status = 'leased' AND {where}
+ORDER BY coalesce(j.last_attempt_at, j.created_at) DESC, j.id DESC LIMIT {limit};
+
+-- name: last_event_row
+SELECT coalesce(max(id), 0) FROM holdfast.events;
+
+-- part: event_row
+-- The subquery is asked once for each row that is read, however the planner sees the tables.
+SELECT v.id, v.execution_id, e.path, v.at, v.body FROM holdfast.events v
+CROSS JOIN LATERAL (SELECT path FROM holdfast.executions WHERE id = v.execution_id OFFSET 0) e
+
+-- name: event_rows
+<<event_row>> WHERE {where} ORDER BY v.id LIMIT {limit};
+
+-- name: event_rows_at
+<<event_row>> WHERE v.id = ANY ($1::bigint[]) ORDER BY v.id;
+
+-- name: event_gaps
+SELECT previous + 1, id - 1, (SELECT at FROM holdfast.events WHERE id = seen.id) FROM (
+    SELECT id, lag(id, 1, $1::bigint) OVER (ORDER BY id) AS previous
+    FROM holdfast.events WHERE id > $1 AND id <= $2
+) seen WHERE id > previous + 1 ORDER BY id DESC LIMIT $3;
+
+-- name: open_transactions
+SELECT pg_snapshot_xmin(taken)::text::bigint, pg_snapshot_xmax(taken)::text::bigint
+FROM pg_current_snapshot() AS taken;
 
 -- name: announce_worker
 INSERT INTO holdfast.workers (

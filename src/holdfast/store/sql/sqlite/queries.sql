@@ -123,7 +123,7 @@ ORDER BY available_at, id LIMIT ?3;
 -- name: lease
 UPDATE jobs
 SET status = 'leased', attempts = attempts + 1, leases = leases + 1, fence = (leases + 1) || '-' || :token,
-    lease_until = :lease_until, leased_alone = :alone, last_heartbeat = :now, last_attempt_at = :now,
+    lease_until = :lease_until, leased_alone = :alone, last_heartbeat = :leased_at, last_attempt_at = :now,
     progress = NULL,
     worker_id = :worker
 WHERE id IN (SELECT value FROM json_each(:ids));
@@ -157,7 +157,9 @@ WHERE g.handler IN (SELECT value FROM json_each(:handlers))
     AND g.lane IN (SELECT value FROM json_each(:lanes)) AND <<unpaused>>;
 
 -- name: heartbeat
-UPDATE jobs SET lease_until = ?4, last_heartbeat = ?5, progress = coalesce(?3, progress)
+-- Without a new end, the lease goes on for as long as it was given the last time.
+UPDATE jobs SET lease_until = coalesce(?4, ?5 + (lease_until - last_heartbeat)), last_heartbeat = ?5,
+    progress = coalesce(?3, progress)
 WHERE id = ?1 AND fence = ?2 RETURNING id;
 
 -- name: peek_jobs
@@ -240,6 +242,13 @@ INSERT INTO events (execution_id, at, body) VALUES (?1, ?3, ?2);
 -- name: expired
 SELECT id, fence FROM jobs WHERE status = 'leased' AND lease_until < ?1
 ORDER BY lease_until LIMIT ?2;
+
+-- name: leases_of
+SELECT j.id, j.fence, j.leased_alone FROM jobs j WHERE j.status = 'leased' AND {where}
+ORDER BY j.lease_until, j.id LIMIT {limit};
+
+-- name: handlers
+SELECT DISTINCT g.handler FROM claim_groups g WHERE {where} ORDER BY g.handler LIMIT {limit};
 
 -- name: overdue
 SELECT id FROM executions
@@ -326,7 +335,7 @@ FROM executions e JOIN definitions d ON d.id = e.definition_id;
 SELECT j.id, j.execution_id, e.path, j.step, j.element, j.round, j.status, j.attempts, j.max_attempts,
     j.available_at, j.scheduled_for, j.held_by, j.lease_until, j.last_heartbeat, j.progress, j.worker_id, g.lane,
     g.operation, e.mode, g.rank, j.dead_reason, j.created_at, j.finished_at, j.output, g.limit_name,
-    j.last_attempt_at, g.handler
+    j.last_attempt_at, g.handler, e.definition_id
 FROM jobs j
 JOIN executions e ON e.id = j.execution_id
 JOIN claim_groups g ON g.id = j.claim_group
@@ -340,12 +349,38 @@ SELECT * FROM (
 )
 UNION ALL
 SELECT * FROM (
-    SELECT NULL, execution_id, coalesce(last_attempt_at, created_at), json_array(json_object(
-        'type', 'action_started', 'step', step, 'attempt', attempts,
-        'is_retry', json(iif(attempts > 1, 'true', 'false')), 'worker', worker_id, 'place', element
-    ))
-    FROM jobs WHERE execution_id = ?1 AND status = 'leased' ORDER BY last_attempt_at, id
+    SELECT NULL, j.execution_id, <<beginning>>
+    FROM jobs j WHERE j.execution_id = ?1 AND j.status = 'leased' ORDER BY j.last_attempt_at, j.id
 );
+
+-- part: beginning
+coalesce(j.last_attempt_at, j.created_at), json_array(json_object(
+        'type', 'action_started', 'step', j.step, 'attempt', j.attempts,
+        'is_retry', json(iif(j.attempts > 1, 'true', 'false')), 'worker', j.worker_id, 'place', j.element
+    ))
+
+-- name: begun
+SELECT j.execution_id, (SELECT e.path FROM executions e WHERE e.id = j.execution_id), <<beginning>>
+FROM jobs j WHERE j.status = 'leased' AND {where}
+ORDER BY coalesce(j.last_attempt_at, j.created_at) DESC, j.id DESC LIMIT {limit};
+
+-- name: last_event_row
+SELECT coalesce(max(id), 0) FROM events;
+
+-- part: event_row
+-- A CROSS JOIN is done in the order it is written in.
+SELECT v.id, v.execution_id, e.path, v.at, v.body FROM events v CROSS JOIN executions e ON e.id = v.execution_id
+
+-- name: event_rows
+<<event_row>> WHERE {where} ORDER BY v.id LIMIT {limit};
+
+-- name: event_rows_at
+<<event_row>> WHERE v.id IN (SELECT value FROM json_each(?1)) ORDER BY v.id;
+
+-- name: event_gaps
+SELECT previous + 1, id - 1, (SELECT at FROM events WHERE id = seen.id) FROM (
+    SELECT id, lag(id, 1, ?1) OVER (ORDER BY id) AS previous FROM events WHERE id > ?1 AND id <= ?2
+) seen WHERE id > previous + 1 ORDER BY id DESC LIMIT ?3;
 
 -- name: announce_worker
 INSERT INTO workers (

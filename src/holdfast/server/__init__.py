@@ -1,0 +1,1 @@
+"""The HTTP server: the engine behind an API, and the live stream of events."""

@@ -1,0 +1,249 @@
+"""The HTTP application: every endpoint behind one way in and one way out.
+
+access ──▶ route ──▶ read within bounds ──▶ decode ──▶ handler ──▶ encode, compress ──▶ answer
+             └ whatever goes wrong on the way is told as {"error": {code, message, guidance}}
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from holdfast.server import (
+    api_batches,
+    api_catalog,
+    api_executions,
+    api_queue,
+    api_steering,
+    api_watching,
+)
+from holdfast.server.access import Access
+from holdfast.server.docs_page import docs_page
+from holdfast.server.endpoints import Answer, Ask, Endpoint
+from holdfast.server.openapi import document
+from holdfast.server.problems import Refused, told
+from holdfast.server.reading import Bodies, check_media_type, decoded, decoded_query, drain
+from holdfast.server.services import Services
+
+COMPRESSED_BYTES_MIN = 1_024
+COMPRESSED_IN_THREAD_BYTES = 256 * 1024
+COMPRESSION_LEVEL = 5
+_JSON = "application/json"
+_ENCODER = msgspec.json.Encoder()
+
+
+def all_endpoints() -> list[Endpoint]:
+    families = (api_executions, api_catalog, api_batches, api_queue, api_steering, api_watching)
+    return [endpoint for family in families for endpoint in family.endpoints]
+
+
+def create_app(services: Services, access: Access) -> ASGIApp:
+    endpoints = all_endpoints()
+    bodies = Bodies()
+    described = msgspec.json.encode(document(endpoints, services.version))
+    page = docs_page(document(endpoints, services.version)).encode()
+
+    async def openapi(request: Request) -> Response:
+        return Response(described, media_type=_JSON)
+
+    async def docs(request: Request) -> Response:
+        return Response(page, media_type="text/html", headers=_PAGE_HEADERS)
+
+    # Paths of a playbook have slashes, so what is below them is looked for first.
+    routes = [_route(endpoint, services, bodies) for endpoint in _specific_first(endpoints)]
+    routes += [Route("/openapi.json", openapi), Route("/docs", docs)]
+    app = Starlette(
+        routes=routes, exception_handlers={404: _no_such_page, 405: _no_such_method, Exception: _failed}
+    )
+    # Nobody described those, and behind a proxy they would lead from https to http.
+    app.router.redirect_slashes = False
+    return _Guarded(app, access, services)
+
+
+_PAGE_HEADERS = {
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none';"
+    " form-action 'none'",
+    "x-content-type-options": "nosniff",
+}
+
+
+def _specific_first(endpoints: list[Endpoint]) -> list[Endpoint]:
+    return sorted(endpoints, key=lambda endpoint: ":path}" in endpoint.path)
+
+
+def _route(endpoint: Endpoint, services: Services, bodies: Bodies) -> Route:
+    async def serve(request: Request) -> Response:
+        size = None if endpoint.body is not None else 0
+        try:
+            ask = Ask(request, services, decoded_query(request, endpoint.query))
+            if endpoint.body is not None:
+                body = await bodies.read(request)
+                size = len(body)
+                ask.body = _decoded_body(request, endpoint, body)
+                del body  # it may be large, and what it says is kept
+            return await _response(request, endpoint, await endpoint.handler(ask))
+        except Exception as error:
+            response = problem_response(error)
+            return _Draining(response, request) if size is None else response
+        finally:
+            bodies.done(size or 0)
+
+    return Route(endpoint.path.replace(":int}", ":number}"), serve, methods=[endpoint.method])
+
+
+class _Number(Convertor[int]):
+    """Starlette's own takes any number of digits, and Python reads no more than a few thousand of them."""
+
+    regex = "[0-9]{1,100}"
+
+    def convert(self, value: str) -> int:
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        return str(value)
+
+
+register_url_convertor("number", _Number())
+
+
+def _decoded_body(request: Request, endpoint: Endpoint, body: bytes) -> Any:
+    if not body and endpoint.body_optional:
+        return endpoint.body()
+    check_media_type(request, endpoint.media_types)
+    return body if endpoint.body is bytes else decoded(body, endpoint.body)
+
+
+async def _response(request: Request, endpoint: Endpoint, answer: Any) -> Response:
+    value, status, headers = answer if isinstance(answer, Answer) else (answer, 200, {})
+    if isinstance(value, Response):
+        return value
+    if isinstance(value, AsyncIterator):
+        if request.method == "HEAD":  # it would go on for ever, and nobody hears it
+            return Response(None, status, dict(headers), media_type=endpoint.plain[status])
+        return StreamingResponse(value, status, dict(headers), media_type=endpoint.plain[status])
+    if status in (204, 304):
+        return Response(status_code=status, headers=dict(headers))
+    if status in endpoint.plain:
+        return Response(value, status, dict(headers), media_type=endpoint.plain[status])
+    content = _ENCODER.encode(value)
+    told_headers = {"cache-control": "no-store", **headers}
+    if not endpoint.hot and len(content) >= COMPRESSED_BYTES_MIN and _takes_gzip(request.headers):
+        content = await _compressed(content)
+        told_headers |= {"content-encoding": "gzip", "vary": "Accept-Encoding"}
+    return Response(content, status, told_headers, media_type=_JSON)
+
+
+def _takes_gzip(headers: Mapping[str, str]) -> bool:
+    for part in headers.get("accept-encoding", "").lower().split(","):
+        name, _, weight = part.partition(";")
+        if name.strip() in ("gzip", "*"):
+            return weight.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
+
+
+async def _compressed(content: bytes) -> bytes:
+    if len(content) < COMPRESSED_IN_THREAD_BYTES:
+        return gzip.compress(content, COMPRESSION_LEVEL, mtime=0)
+    return await asyncio.to_thread(gzip.compress, content, COMPRESSION_LEVEL, mtime=0)
+
+
+def problem_response(error: Exception) -> Response:
+    status, body, headers = told(error)
+    headers["cache-control"] = "no-store"
+    return Response(_ENCODER.encode(body), status, headers, media_type=_JSON)
+
+
+async def _no_such_page(request: Request, error: Exception) -> Response:
+    return problem_response(
+        Refused(
+            404, "no_such_address", f"There is nothing at {request.scope['path']!r}.", "What there is: /docs."
+        )
+    )
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    return problem_response(error)
+
+
+async def _no_such_method(request: Request, error: Exception) -> Response:
+    # Each method of an address is a route of its own, and the error knows of one.
+    routes = [route for route in request.app.routes if isinstance(route, Route)]
+    here = [route for route in routes if route.path_regex.match(request.scope["path"])]
+    allowed = ", ".join(sorted({method for route in here for method in route.methods or ()}))
+    return problem_response(
+        Refused(
+            405,
+            "no_such_method",
+            f"{request.method} means nothing at {request.scope['path']!r}.",
+            f"Allowed: {allowed}.",
+            headers={"allow": allowed},
+        )
+    )
+
+
+class _Draining(Response):
+    """An answer that comes before all of the request was read: the rest is read before the connection ends,
+    because a reset would take the answer with it."""
+
+    def __init__(self, response: Response, request: Request) -> None:
+        super().__init__(response.body, response.status_code)
+        self.raw_headers = [*response.raw_headers, (b"connection", b"close")]
+        self._request = request
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": self.body, "more_body": True})
+        await drain(self._request)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class _Guarded:
+    """Nobody reaches a route who may not; and each answer is counted."""
+
+    def __init__(self, app: ASGIApp, access: Access, services: Services) -> None:
+        self._app = app
+        self._access = access
+        self._services = services
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+
+        is_begun = False
+
+        async def counting(message: Any) -> None:
+            nonlocal is_begun
+            if message["type"] == "http.response.start":
+                is_begun = True
+                self._services.requests[message["status"]] += 1
+            await send(message)
+
+        request = Request(scope, receive)
+        try:
+            try:
+                self._access.check(request)
+            except Exception as error:
+                await _Draining(problem_response(error), request)(scope, receive, counting)
+                return
+            await self._app(scope, receive, counting)
+        except asyncio.CancelledError:
+            if not self._services.is_stopping:
+                raise
+            if not is_begun:  # the time is over that a server which is being stopped gives
+                refusal = Refused(
+                    503,
+                    "stopping",
+                    "The server was stopped in the middle of this request.",
+                    "Look whether it was done before you send it again.",
+                )
+                await problem_response(refusal)(scope, receive, counting)
