@@ -134,8 +134,6 @@ def worker(
     from holdfast.core.retry import checked_seconds, parse_duration
 
     logging.basicConfig(level=log_level.upper(), format=LOG_FORMAT, stream=sys.stderr)
-    if log_level == "info":  # which httpx would fill with a line for each request to the server
-        logging.getLogger("httpx").setLevel(logging.WARNING)
     lease_seconds = checked_seconds(lease, "lease")
     grace_seconds = parse_duration(grace, field="grace")
     ageing_seconds = None if ageing is None else checked_seconds(ageing, "ageing")

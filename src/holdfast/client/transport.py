@@ -26,6 +26,7 @@ from holdfast.core.errors import (
     ServerUnavailable,
 )
 from holdfast.core.masking import mask_secrets
+from holdfast.request_log import unlogged
 from holdfast.wire import BODY_BYTES_MAX, TOKEN_VARIABLE, ErrorAnswer, Problem
 
 CONNECT_SECONDS_MAX = 5.0
@@ -54,7 +55,7 @@ class Transport:
             if self._token is not None:
                 headers["authorization"] = f"Bearer {self._token}"
             self._http = httpx.AsyncClient(
-                # Not as a part of the address, which is logged with each request.
+                # Not as a part of the address, which errors name.
                 base_url=parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl(),
                 auth=None
                 if parts.username is None
@@ -123,14 +124,15 @@ class Transport:
         for left in reversed(range(tries)):
             started = time.monotonic()
             try:
-                return await self._client().request(
-                    method,
-                    path,
-                    content=content,
-                    params=query,
-                    headers=headers,
-                    timeout=httpx.Timeout(seconds, connect=CONNECT_SECONDS_MAX),
-                )
+                with unlogged():
+                    return await self._client().request(
+                        method,
+                        path,
+                        content=content,
+                        params=query,
+                        headers=headers,
+                        timeout=httpx.Timeout(seconds, connect=CONNECT_SECONDS_MAX),
+                    )
             except (httpx.InvalidURL, UnicodeError) as error:
                 raise InvalidInput(
                     f"This cannot be asked of {self._shown}: {error}.",

@@ -13,12 +13,10 @@ keeps no cookies: what one execution is given is no affair of the next.
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from contextvars import ContextVar
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -28,6 +26,7 @@ import msgspec
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.retry import parse_retry_after
+from holdfast.request_log import unlogged
 from holdfast.steps.fields import refused
 from holdfast.steps.http_body import data_of, first_words, pieces_of, raw_chunks_of, too_large
 from holdfast.steps.http_request import Request, fault_of, request_of, shown_url
@@ -85,17 +84,15 @@ async def run(call: StepCall) -> dict[str, Any]:
     await asyncio.sleep(0)
     request = request_of(call)
     client = _client(call.settings)
-    _IS_ASKING.set(True)
     try:
-        response = await _answer(client, request, call)
-        try:
-            return await _output(response, request, call)
-        finally:
-            await response.aclose()
+        with unlogged():
+            response = await _answer(client, request, call)
+            try:
+                return await _output(response, request, call)
+            finally:
+                await response.aclose()
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise _with_request(error, request) from error
-    finally:
-        _IS_ASKING.set(False)
 
 
 def _with_request(error: Exception, request: Request) -> Exception:
@@ -299,22 +296,3 @@ async def close() -> None:
     """End the connections of this event loop. A later step opens new ones."""
     for client in _CLIENTS.pop(asyncio.get_running_loop(), {}).values():
         await client.aclose()
-
-
-# ── its log ──────────────────────────────────────────────────────────────────────────────────────
-
-# httpx tells each request with its whole address, and httpcore the headers of its answer. They may where no
-# step is asking.
-_IS_ASKING: ContextVar[bool] = ContextVar("holdfast_http_is_asking", default=False)
-_LOGGERS = (
-    *("httpx", "httpcore.connection", "httpcore.http11"),
-    *("httpcore.http2", "httpcore.proxy", "httpcore.socks"),
-)
-
-
-def _is_not_of_a_step(record: logging.LogRecord) -> bool:
-    return not _IS_ASKING.get()
-
-
-for _name in _LOGGERS:
-    logging.getLogger(_name).addFilter(_is_not_of_a_step)
