@@ -58,7 +58,8 @@ class Served:
     async def send(self, method: str, path: str, body: Any = None, **more: Any) -> Answered:
         if body is not None and "content" not in more:
             more = {"content": msgspec.json.encode(body), **more}
-            more["headers"] = {"content-type": "application/json", **more.get("headers", {})}
+            more["headers"] = httpx.Headers(more.get("headers"))
+            more["headers"].setdefault("content-type", "application/json")
         response = await self.http.request(method, path, **more)
         return Answered(response.status_code, response.headers, response.content)
 

@@ -15,6 +15,7 @@ from msgspec import Meta
 from holdfast.core.catalogue import Category
 from holdfast.core.failures import Failure
 from holdfast.core.model import (
+    HANDLER_CHARS_MAX,
     Ack,
     AckCode,
     Completed,
@@ -45,8 +46,7 @@ TOKEN_VARIABLE = "HOLDFAST_TOKEN"
 
 Id = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
-# What a worker offers: a step's path and name, each as long as it may be.
-Key = Annotated[str, Meta(min_length=1, max_length=500)]
+Key = Annotated[str, Meta(min_length=1, max_length=HANDLER_CHARS_MAX)]
 Lanes = Annotated[list[Lane], Meta(min_length=1, max_length=2)]
 # As long as durations may be anywhere: what a worker may do at the database, it may do here.
 Seconds = Annotated[float, Meta(ge=0, le=DURATION_SECONDS_MAX)]

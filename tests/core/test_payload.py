@@ -151,6 +151,18 @@ def test_a_text_that_is_no_json_is_refused(text: str) -> None:
     assert "JSON encoder" in refusal.value.guidance
 
 
+@pytest.mark.parametrize("number", ["1e999", "-1e400", "1E+309", "9" * 5_000, '[{"x": 1e999}]'])
+def test_a_number_that_nobody_can_read_back_is_refused(number: str) -> None:
+    with pytest.raises(PayloadInvalid, match="out of range"):
+        check_payload(number, what="output")
+
+
+@pytest.mark.parametrize("text", ["1e300", "1e-999", '"1e999"', json.dumps("9" * 5_000), "9" * 20])
+def test_large_numbers_and_texts_that_look_like_more_are_taken(text: str) -> None:
+    check_payload(text, what="output")
+    decode_payload(text)
+
+
 def test_what_is_nested_too_deeply_to_be_read_back_is_refused() -> None:
     assert encode_payload(nested(PAYLOAD_DEPTH_MAX), what="workload")
     with pytest.raises(PayloadInvalid, match=f"deeper than {PAYLOAD_DEPTH_MAX} levels"):

@@ -63,6 +63,15 @@ def test_the_same_key_gives_the_same_execution_and_another_workload_is_refused(s
         for header in ("other", ""):
             told = await s.post("/api/executions", body, headers={"idempotency-key": header})
             assert (told.status, told.code) == (422, "invalid_input")
+        twice = await s.post(
+            "/api/executions", body, headers=[("idempotency-key", "k"), ("idempotency-key", "l")]
+        )
+        assert (twice.status, twice.code) == (422, "invalid_input")
+        accented = await s.post("/api/executions", {"path": "p", "idempotency_key": "clé"})
+        same = await s.post("/api/executions", {"path": "p"}, headers={"idempotency-key": "clé".encode()})
+        assert (same.status, same.json["id"]) == (200, accented.json["id"])
+        broken = await s.post("/api/executions", {"path": "p"}, headers={"idempotency-key": b"\xff"})
+        assert (broken.status, broken.code) == (422, "invalid_input")
         unset = await s.post("/api/executions", {"path": "p"}, headers={"idempotency-key": ""})
         assert (unset.status, unset.code) == (422, "invalid_input")
 
@@ -102,6 +111,10 @@ def test_many_are_started_together_or_not_at_all(store_url: str) -> None:
         assert (many.status, len(many.json["items"])) == (201, 3)
         refused = await s.post("/api/executions/many", {"executions": [{"path": "p"}, {"path": "nowhere"}]})
         assert (refused.status, refused.code) == (404, "unknown_pipeline")
+        keyed = await s.post(
+            "/api/executions/many", {"executions": [{"path": "p"}]}, headers={"idempotency-key": "k"}
+        )
+        assert (keyed.status, keyed.code) == (422, "invalid_input")
         assert len((await s.get("/api/executions")).json["items"]) == 3
 
     on_a_server(store_url, story)

@@ -17,6 +17,11 @@ def test_a_batch_is_submitted_whole_and_the_same_request_again_adds_nothing(stor
         assert (made.status, made.json["items"], made.json["added"]) == (201, 1_200, 1_200)
         again = await s.post("/api/batches", body)
         assert (again.status, again.json["id"], again.json["added"]) == (200, made.json["id"], 0)
+        for others in ([], body["items"][:-1], [*body["items"][:-1], {"n": 0}]):
+            refused = await s.post("/api/batches", {**body, "items": others})
+            assert (refused.status, refused.code) == (409, "idempotency_conflict")
+        more = await s.post("/api/batches", {**body, "items": [*body["items"], {"n": 0}]})
+        assert (more.status, more.code) == (409, "batch_closed")
         id_ = made.json["id"]
         shown = (await s.get(f"/api/batches/{id_}", limit=2)).json
         assert (shown["size"], shown["status"], shown["executions"]["running"]) == (1_200, "running", 1_200)
@@ -94,7 +99,7 @@ def test_failures_are_shown_in_groups_and_started_again_by_pages(store_url: str)
         assert sorted(group["executions"] for group in groups) == [1, 4]
         listed = (await s.get("/api/dead/list", limit=2)).json
         assert [item["execution_id"] for item in listed["items"]] == ids[:2]
-        for nothing in ({}, {"force": True}):
+        for nothing in ({}, {"force": True}, {"ids": ids, "path": "q"}, {"ids": ids, "all": True}):
             unsaid = await s.post("/api/dead/redrive", nothing)
             assert (unsaid.status, unsaid.code) == (422, "invalid_input")
         for chosen in ({"path": "p"}, {"all": True}):

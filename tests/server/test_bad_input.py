@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from engine_scenario import stage
+from holdfast.playbook.definition import Definition
 from holdfast.server import protocol, reading
 from running import run
 from serving import Served, on_a_server, serving
@@ -29,6 +31,8 @@ STARTS: list[tuple[bytes, int, str]] = [
     (b'{"path": "p", "workload": "\\u0000"}', 422, "payload_invalid"),
     (b'{"path": "p", "workload": "\\ud800"}', 400, "malformed_json"),
     (b'{"path": "p", "delay": "soon"}', 422, "policy_invalid"),
+    (b'{"path": "p", "deadline": 0}', 422, "invalid_input"),
+    (b'{"path": "p", "idempotency_key": " "}', 422, "payload_invalid"),
     (b'{"path": "p", "idempotency_key": "batch 1: x"}', 422, "invalid_input"),
     (b'{"path": "nowhere"}', 404, "unknown_pipeline"),
     (b'{"playbook": "nowhere"}', 404, "unknown_pipeline"),
@@ -43,7 +47,8 @@ def test_a_start_that_cannot_be_is_refused(sqlite_url: str) -> None:
         for body, status, code in STARTS:
             answer = await s.post("/api/executions", content=body, headers=JSON)
             assert (answer.status, answer.code) == (status, code), (body[:100], answer)
-            assert answer.json["error"]["message"] and "Traceback" not in answer.content.decode()
+            assert answer.json["error"]["message"] and answer.json["error"]["guidance"], (body[:100], answer)
+            assert "Traceback" not in answer.content.decode()
         assert (await s.get("/api/executions")).json["items"] == []
         assert await s.lives()
 
@@ -64,7 +69,11 @@ def test_a_workload_that_is_too_large_or_too_deep_is_refused(store_url: str) -> 
 
 
 @pytest.mark.parametrize("announced", [True, False], ids=["announced", "in chunks"])
-def test_a_body_of_100_mb_is_refused_with_a_sentence_and_not_kept(sqlite_url: str, announced: bool) -> None:
+def test_a_body_of_100_mb_is_refused_with_a_sentence_and_not_kept(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, announced: bool
+) -> None:
+    monkeypatch.setattr(reading, "DRAIN_SECONDS_MAX", 150.0)
+
     async def story(s: Served) -> None:
         async def chunks() -> Any:
             for _ in range(HUNDRED_MB // 65_536):
@@ -106,9 +115,9 @@ def test_a_client_that_sends_its_body_too_slowly_is_told_so(
 
 
 def test_a_head_that_never_ends_is_cut_off(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol.BoundedProtocol, "head_seconds_max", 0.2)
-
     async def story(s: Served) -> None:
+        assert await s.lives()  # over a connection that it keeps
+        monkeypatch.setattr(protocol.BoundedProtocol, "head_seconds_max", 0.2)
         for first in (b"", b"GET / HTTP/1.1\r\nx: "):
             reader, writer = await s.open_socket()
             writer.write(first)
@@ -210,7 +219,7 @@ BODIES: list[tuple[str, Any, str]] = [
     ("/api/pauses", {"kind": "weather", "name": "p"}, "invalid_request"),
     ("/api/batches", {"path": "p", "items": 5}, "invalid_request"),
     ("/api/pipelines", {"definition": "{}"}, "invalid_input"),
-    ("/api/pipelines", {"definition": "nonsense"}, "invalid_input"),
+    ("/api/pipelines", {"definition": "nonsense"}, "payload_invalid"),
 ]
 
 
@@ -265,6 +274,118 @@ def test_a_result_that_is_no_text_or_cannot_be_stored_ends_the_attempt_or_is_ref
         assert shown["status"] == "failed" and "1,048,576" in shown["error"]["message"]
 
     on_a_server(store_url, story)
+
+
+def test_a_result_with_a_number_that_nobody_can_read_back_fails_its_step(store_url: str) -> None:
+    async def story(s: Served) -> None:
+        await s.define()
+        id_ = await s.start()
+        job = await s.lease_one()
+        told = b'{"outcomes":[{"queue_id":%d,"fence":"%s","type":"action_completed","result":[1e999]}]}'
+        content = told % (job["queue_id"], job["fence"].encode())
+        assert (await s.post("/api/events", content=content, headers=JSON)).status == 200
+        shown = (await s.get(f"/api/executions/{id_}")).json
+        assert shown["status"] == "failed" and "out of range" in shown["error"]["message"]
+        assert (await s.get("/api/queue")).status == 200
+
+    on_a_server(store_url, story)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"inputs": "q"},
+        {"inputs": {"x": "{{ 1 }}"}},
+        {"config": "x"},
+        {"config": {"call": "a\0"}},
+        {"type": "http"},
+        {"type": "\0"},
+        {"needs": ["a"]},
+        {"handler": 7},
+        {"handler": "\0"},
+        {"handler": ""},
+        {"handler": "x" * 501},
+        {"next": []},
+        {"on_error": "a"},
+        {"for_each": {"items": [1]}},
+        {"max_visits": 2},
+        {"timeout_seconds": "soon"},
+        {"retry": {"max_attempts": -1}},
+        {"weather": "fine"},
+    ],
+    ids=str,
+)
+def test_a_definition_that_no_program_has_compiled_is_refused(store_url: str, change: dict[str, Any]) -> None:
+    async def story(s: Served) -> None:
+        document = json.loads(Definition(path="p", steps=(stage("a"),)).to_json())
+        document["steps"][0] |= change
+        answer = await s.post("/api/pipelines", {"definition": json.dumps(document)})
+        assert answer.status == 422 and answer.json["error"]["guidance"], answer
+        assert (await s.get("/api/catalog")).json["items"] == []
+
+    on_a_server(store_url, story)
+
+
+@pytest.mark.parametrize(
+    "change", [{"workload": {"x": 1}}, {"entry": "a"}, {"errors": 5}, {"path": "\0"}], ids=str
+)
+def test_so_is_one_with_a_workload_or_an_entry_of_its_own(sqlite_url: str, change: dict[str, Any]) -> None:
+    async def story(s: Served) -> None:
+        document = json.loads(Definition(path="p", steps=(stage("a"),)).to_json()) | change
+        answer = await s.post("/api/pipelines", {"definition": json.dumps(document)})
+        assert answer.status == 422 and answer.json["error"]["guidance"], answer
+
+    on_a_server(sqlite_url, story)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("POST", "/api/nowhere", 404),
+        ("DELETE", "/api/executions", 405),
+        ("POST", "/api/batches/1/close", 404),
+    ],
+)
+def test_a_large_body_that_nobody_reads_does_not_cost_the_answer(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, method: str, path: str, status: int
+) -> None:
+    monkeypatch.setattr(reading, "DRAIN_SECONDS_MAX", 150.0)
+
+    async def story(s: Served) -> None:
+        answer = await s.send(method, path, content=b" " * 30_000_000, headers=JSON)
+        assert answer.status == status and answer.json["error"]["message"]
+        assert await s.lives()
+
+    on_a_server(sqlite_url, story)
+
+
+def test_an_address_that_is_no_text_is_refused(sqlite_url: str) -> None:
+    async def story(s: Served) -> None:
+        for path in ("/api/catalog/%ff%fe", "/api/limits/%ff", "/%ff"):
+            answer = await s.get(path)
+            assert (answer.status, answer.code) == (400, "malformed_path")
+        nul = await s.get("/api/queue/1/child", path="a\0b")
+        assert (nul.status, nul.code) == (422, "payload_invalid")
+
+    on_a_server(sqlite_url, story)
+
+
+def test_a_stale_error_is_not_logged_as_one_of_the_job(
+    store_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(s: Served) -> None:
+        await s.define()
+        await s.start()
+        for fence in ("nobody", "1-0123456789ab"):
+            answer = await s.fail({"queue_id": 1, "fence": fence}, "BOGUS", category="permanent")
+            assert (answer.status, answer.code) == (409, "stale_lease")
+        job = await s.lease_one()
+        await s.fail(job, "GENUINE", category="permanent")
+        await s.fail(job, "TWICE", category="permanent")
+
+    on_a_server(store_url, story)
+    assert "GENUINE" in caplog.text
+    assert "BOGUS" not in caplog.text and "TWICE" not in caplog.text
 
 
 @pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded"])

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     help="Only these; dead ones that were retried since are left out.",
 )
 @click.option("--lane", type=click.Choice(["manual", "bulk"]), help="Only of this lane.")
-@click.option("--due", is_flag=True, help="Only what a worker could take now.")
+@click.option("--due", is_flag=True, help="Only what waits for nothing but a worker, a pause or a limit.")
 @click.option(
     "--reason",
     type=click.Choice(["exhausted", "permanent", "stopped", "not_retryable", "unknown_limit", "poisoned"]),

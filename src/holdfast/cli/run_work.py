@@ -101,11 +101,11 @@ class Run:
     async def start(self, definition: Definition, source: str, workload: dict[str, Any]) -> int:
         async with opened(self._url, create=True) as engine:
             handlers = await self._handlers(engine, definition, definition)
-            await engine.catalog.add(definition, source)
-            # What is submitted here gets this version, whoever adds another.
-            await engine.register(definition)
-            # A person waits for it, so it goes before bulk work.
-            asked = Submission(path=definition.path, workload=workload, lane=Lane.MANUAL)
+            added = await engine.catalog.add(definition, source)
+            # This version, whoever adds another; and a person waits for it, so it goes before bulk work.
+            asked = Submission(
+                path=definition.path, workload=workload, lane=Lane.MANUAL, version=added.entry.version
+            )
             [submitted] = await engine.submit([asked])
             return await self._work(engine, Story(submitted.id, definition), handlers)
 

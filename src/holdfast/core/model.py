@@ -96,6 +96,8 @@ class ClaimGroup(NamedTuple):
 # step that runs for each of many. In a cycle each further visit has its own such numbers, behind the last's.
 ELEMENTS_MAX = 100_000
 NO_ELEMENT = -1
+# What a worker must offer to run a step: a path and the name of a step, each as long as it may be.
+HANDLER_CHARS_MAX = 500
 
 
 def place_of(visit: int, element: int) -> int:

@@ -35,6 +35,8 @@ _SYNTAX = msgspec.json.Decoder(msgspec.Raw)  # checks without building the value
 _SCALARS = frozenset(
     [str, int, float, bool, type(None), bytes, Decimal, UUID, datetime, date, time, timedelta],
 )
+# Numbers that are JSON and that a reader may refuse: 1e999, or thousands of digits.
+_MAY_BE_OUT_OF_RANGE = re.compile(r"[0-9][eE]\+?[0-9]{3}|[0-9]{300}")
 _BETWEEN_BRACKETS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[^\[\]{}"]+')
 
 
@@ -69,11 +71,14 @@ def encode_payload(value: object, *, what: str, bytes_max: int = PAYLOAD_BYTES_M
 
 
 def check_payload(text: str, *, what: str, bytes_max: int = PAYLOAD_BYTES_MAX_DEFAULT) -> None:
-    """Refuse text that is no JSON, is too large, is nested too deeply or carries NUL characters."""
+    """Refuse text that is no JSON, is too large, is nested too deeply, has numbers that nobody can read back
+    or carries NUL characters."""
     try:
         size = len(text.encode())
         if size <= bytes_max:  # a text that is refused for its size anyway is not read
             _SYNTAX.decode(text)
+            if _MAY_BE_OUT_OF_RANGE.search(text):
+                msgspec.json.decode(text)
     except (UnicodeError, RecursionError, msgspec.MsgspecError) as error:
         raise PayloadInvalid(
             f"The {what} is not valid JSON text: {error}.", guidance="Encode it with a JSON encoder."
@@ -190,11 +195,20 @@ def payload_hash(text: str) -> str:
 def check_name(name: object, *, what: str, length_max: int = 200) -> str:
     """A key or name that people choose: a non-empty string without control characters."""
     if not isinstance(name, str) or not name.strip():
-        raise PayloadInvalid(f"The {what} must be a non-empty string, not {name!r}.")
+        raise PayloadInvalid(
+            f"The {what} must be a non-empty string, not {name!r}.",
+            guidance="Give it a text that is more than blanks.",
+        )
     if len(name) > length_max:
-        raise PayloadInvalid(f"The {what} is {len(name)} characters long; the limit is {length_max}.")
+        raise PayloadInvalid(
+            f"The {what} is {len(name)} characters long; the limit is {length_max}.",
+            guidance="Shorten it.",
+        )
     if not name.isprintable():
-        raise PayloadInvalid(f"The {what} {name!r} has characters that cannot be printed.")
+        raise PayloadInvalid(
+            f"The {what} {name!r} has characters that cannot be printed.",
+            guidance="Leave out control characters and line breaks.",
+        )
     return name
 
 

@@ -83,23 +83,27 @@ class Preparation:
     async def _attempts(self, reports: Sequence[Report]) -> list[Attempted | None]:
         """Which attempts these reports are about, as far as anybody knows."""
         held = [self._held.take(report) for report in reports]
-        ids = [
-            report.queue_id
+        unknown = [
+            LeaseRef(report.queue_id, report.fence)
             for report, lease in zip(reports, held, strict=True)
             if lease is None and is_id(report.queue_id)
         ]
-        found = await self._found(ids) if ids else {}
+        found = await self._found(unknown) if unknown else {}
         return [
-            found.get(report.queue_id) if lease is None else Attempted.leased(lease)
+            found.get(LeaseRef(report.queue_id, report.fence)) if lease is None else Attempted.leased(lease)
             for report, lease in zip(reports, held, strict=True)
         ]
 
-    async def _found(self, ids: Sequence[int]) -> dict[int, Attempted]:
+    async def _found(self, leases: Sequence[LeaseRef]) -> dict[LeaseRef, Attempted]:
+        """Of those that still hold: what is stale ends no attempt, and nobody is to read in a log that it
+        did."""
+        wanted = set(leases)
         return {
-            job.id: Attempted(
+            lease: Attempted(
                 job.execution_id, execution.definition_id, job.step, job.attempts, job.max_attempts
             )
-            for job, execution in await self._store.peek_jobs(ids)
+            for job, execution in await self._store.peek_jobs([lease.queue_id for lease in leases])
+            if job.fence is not None and (lease := LeaseRef(job.id, job.fence)) in wanted
         }
 
     async def _erred(
@@ -147,9 +151,9 @@ class Preparation:
             category=Category.TRANSIENT,
         )
         items: list[Prepared] = []
-        attempts = await self._found([lease.queue_id for lease in expired])
+        attempts = await self._found(expired)
         for lease in expired:
-            attempt = attempts.get(lease.queue_id)
+            attempt = attempts.get(lease)
             if attempt is None:
                 continue
             erred = await self._erred(

@@ -20,7 +20,8 @@ import msgspec
 from holdfast.core.error_rules import ErrorRule
 from holdfast.core.errors import DefinitionInvalid, UnknownStep
 from holdfast.core.limits import check_limit_name
-from holdfast.core.model import ClaimGroup, Lane
+from holdfast.core.model import HANDLER_CHARS_MAX, ClaimGroup, Lane
+from holdfast.core.payload import check_name
 from holdfast.core.retry import RetryPolicy, parse_duration
 from holdfast.playbook.template import Combined, ConditionInvalid, compile_condition
 
@@ -137,6 +138,7 @@ class Step:
                 guidance="Begin with a letter or underscore, then letters (a-z, A-Z), digits, '_', '.' or"
                 " '-'; 100 characters at most.",
             )
+        check_name(self.handler, what=f"handler of step {self.name}", length_max=HANDLER_CHARS_MAX)
         timeout_seconds = parse_duration(self.timeout_seconds, field=f"timeout of step {self.name}")
         # Kept as one kind of number, so that 10, 10.0 and "10s" are one version of a definition.
         object.__setattr__(self, "timeout_seconds", timeout_seconds)

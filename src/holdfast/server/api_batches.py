@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from holdfast.core.errors import HoldfastError, InvalidInput
+from holdfast.core.errors import HoldfastError, IdempotencyConflict, InvalidInput
 from holdfast.core.gates import BatchRow
 from holdfast.core.model import ExecutionStatus, Lane, Mode
 from holdfast.core.retry import parse_duration
@@ -139,6 +139,8 @@ async def create(ask: Ask) -> Answer:
         await _check(engine, part(place), place, len(body.items))
         await asyncio.sleep(0)  # a million of them take many seconds, in which others are answered
     id_, created = await engine.batches.create(body.path, lane=body.lane, mode=body.mode, idempotency_key=key)
+    if not created and body.close:
+        await _check_size(engine, id_, body, key)
     added = 0
     for place in places:
         try:
@@ -152,6 +154,17 @@ async def create(ask: Ask) -> Answer:
         await engine.batches.close(id_)
     started = BatchStarted(id=id_, created=created, items=len(body.items), added=added, closed=body.close)
     return Answer(started, 201 if created else 200, {"location": f"/api/batches/{id_}"})
+
+
+async def _check_size(engine: Engine, id_: int, body: BatchRequest, key: str | None) -> None:
+    """A request that has all items of its batch has no fewer than there are."""
+    row = await engine.batch(id_)
+    if row is not None and row.items > len(body.items):
+        raise IdempotencyConflict(
+            f"The key {key!r} of {body.path} belongs to batch {id_}, which has {row.items:,} items, and not"
+            f" {len(body.items):,}.",
+            guidance="Submit the same items again, or choose another key.",
+        )
 
 
 async def _check(engine: Engine, submissions: list[Submission], first_place: int, items: int) -> None:

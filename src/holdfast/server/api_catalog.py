@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from holdfast.core.errors import InvalidInput
+from holdfast.core.errors import DefinitionInvalid, InvalidInput
+from holdfast.core.payload import check_payload
 from holdfast.engine import Engine
 from holdfast.engine.catalog import AddedPlaybook, CatalogEntry, Change
 from holdfast.playbook.definition import Definition
 from holdfast.playbook.document import BYTES_MAX
 from holdfast.server.endpoints import Answer, Ask, Family
-from holdfast.wire import Id, Listed, Name
+from holdfast.wire import BODY_BYTES_MAX, Id, Listed, Name
 
 if TYPE_CHECKING:
     from holdfast.playbook.load import Playbook
@@ -143,8 +144,18 @@ def _matches(given: str, etag: str) -> bool:
     body=PipelineBody,
 )
 async def add_pipeline(ask: Ask) -> Any:
+    definition = _pipeline(ask.body.definition)
+    id_ = await ask.engine.publish(definition)
+    row = await ask.engine.store.definition(id_)
+    return Registered(id=id_, path=definition.path, version=row.version)
+
+
+def _pipeline(text: str) -> Definition:
+    """As `hf.pipeline` defines it: functions of a program, one after the other. What else a definition may
+    have comes from a playbook, whose text was checked."""
+    check_payload(text, what="definition", bytes_max=BODY_BYTES_MAX)
     try:
-        definition = Definition.from_json(ask.body.definition)
+        definition = Definition.from_json(text)
     except InvalidInput:
         raise
     except Exception as error:
@@ -152,6 +163,10 @@ async def add_pipeline(ask: Ask) -> Any:
             f"The definition cannot be read: {error}.",
             guidance="Send what Definition.to_json() of the same version of Holdfast gives.",
         ) from error
-    id_ = await ask.engine.publish(definition)
-    row = await ask.engine.store.definition(id_)
-    return Registered(id=id_, path=definition.path, version=row.version)
+    typed = any(step.type or step.config or step.inputs or step.needs for step in definition.steps)
+    if typed or not definition.is_linear or definition.workload or definition.entry:
+        raise DefinitionInvalid(
+            f"{definition.path} is more than a pipeline: it has types, ways or a workload of its own.",
+            guidance="Send a playbook's text to POST /api/catalog.",
+        )
+    return definition

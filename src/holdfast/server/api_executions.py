@@ -101,6 +101,11 @@ async def start(ask: Ask) -> Answer:
 )
 async def start_many(ask: Ask) -> Answer:
     body: StartManyRequest = ask.body
+    if KEY_HEADER in ask.request.headers:  # ignored, it would promise what is not done
+        raise InvalidInput(
+            "The header Idempotency-Key is for a single execution, and these are several.",
+            guidance="Give each of them an idempotency_key of its own.",
+        )
     submissions = [await _submission(ask.engine, item, item.idempotency_key) for item in body.executions]
     stored = await ask.engine.submit(submissions)
     items = [
@@ -112,16 +117,29 @@ async def start_many(ask: Ask) -> Answer:
 
 def key_of(ask: Ask, told: str | None) -> str | None:
     """The idempotency key, from the header or from the body."""
-    by_header = ask.request.headers.get(KEY_HEADER)
-    if by_header == "":  # a variable that was never set, and each request would start another one
+    given = {_as_utf8(value) for value in ask.request.headers.getlist(KEY_HEADER)}
+    if "" in given:  # a variable that was never set, and each request would start another one
         raise InvalidInput(
             "The header Idempotency-Key is empty.", guidance="Give it a value, or leave it out."
         )
-    if by_header is not None and told not in (None, by_header):
+    if told is not None:
+        given.add(told)
+    if len(given) > 1:
         raise InvalidInput(
-            "The header Idempotency-Key and idempotency_key differ.", guidance="Give one of them."
+            "Several different idempotency keys are given, in the header Idempotency-Key or beside it.",
+            guidance="Give one of them.",
         )
-    return told if by_header is None else by_header
+    return next(iter(given), None)
+
+
+def _as_utf8(header: str) -> str:
+    """What stands in the body as this text is the same key."""
+    try:
+        return header.encode("latin-1").decode()
+    except UnicodeDecodeError:
+        raise InvalidInput(
+            "The header Idempotency-Key is not UTF-8 text.", guidance="Use plain letters and digits."
+        ) from None
 
 
 async def _submission(engine: Engine, body: StartRequest, key: str | None) -> Submission:

@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from holdfast.core.errors import InvalidInput
 from holdfast.core.model import (
+    HANDLER_CHARS_MAX,
     Ack,
     AckCode,
     DeadReason,
@@ -60,14 +61,13 @@ endpoints = queue.endpoints
 # What one lease hands over at the most, beside its first job.
 LEASE_BYTES_MAX = 16 * 1024 * 1024
 ANNOUNCE_SECONDS = 10.0
-KEY_CHARS_MAX = 500
 SIGNAL_PART_SECONDS = 1.0
 _STALE = "the lease is no longer held; abandon the attempt"
 
 
 class QueueQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """`due` keeps to what a worker could take now; superseded dead jobs are left out where `status` is
-    dead."""
+    """`due` keeps to what waits for nothing but a worker, a pause or a limit; superseded dead jobs are left
+    out where `status` is dead."""
 
     status: JobStatus | None = None
     lane: Lane | None = None
@@ -153,7 +153,7 @@ async def lease(ask: Ask) -> Any:
 async def lease_stored(ask: Ask) -> Any:
     body: OwnLeaseRequest = ask.body
     for handler in body.handlers:
-        check_name(handler, what="handler", length_max=KEY_CHARS_MAX)
+        check_name(handler, what="handler", length_max=HANDLER_CHARS_MAX)
     wanted = Wanted(
         worker_id=body.worker_id,
         handlers=tuple(sorted(set(body.handlers))),
@@ -384,6 +384,7 @@ async def child(ask: Ask) -> Any:
     id_: int = ask.names["id"]
     if not is_id(id_):
         raise Refused(404, "unknown_name", f"There is no job {id_}.", "Check the number.")
+    check_name(ask.query.path, what="path")
     return Child(execution=await ask.engine.child_execution(id_, ask.query.attempt, ask.query.path))
 
 
@@ -410,7 +411,7 @@ async def announce(ask: Ask) -> Any:
     told = msgspec.structs.asdict(ask.body)
     record = WorkerRecord(**told | {name: _printable(told[name]) for name in ("host", "version")})
     for handler in record.handlers:
-        check_name(handler, what="handler", length_max=KEY_CHARS_MAX)
+        check_name(handler, what="handler", length_max=HANDLER_CHARS_MAX)
     await ask.engine.announce(record)
     return Announced(worker_id=record.worker_id)
 

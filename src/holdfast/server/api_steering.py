@@ -182,10 +182,12 @@ async def dead_list(ask: Ask) -> Any:
 async def redrive(ask: Ask) -> Any:
     chosen = msgspec.structs.asdict(ask.body)
     is_all = chosen.pop("all")
-    if not is_all and not any(chosen[name] is not None for name in ("ids", *FailureFilter.__struct_fields__)):
+    is_filtered = any(chosen[name] is not None for name in FailureFilter.__struct_fields__)
+    said = sum([chosen["ids"] is not None, is_filtered, is_all])
+    if said != 1:
         raise InvalidInput(
-            "It is not said which executions are to be started again.",
-            guidance='Name `ids` or a filter, or say "all": true.',
+            f"Which executions are to be started again is {'said in several ways' if said else 'not said'}.",
+            guidance='Name `ids`, or filters, or say "all": true.',
         )
     page = await ask.engine.redrive_page(**chosen)
     count = sum(item.is_redriven for item in page.items)

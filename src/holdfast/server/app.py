@@ -32,9 +32,18 @@ from holdfast.server.docs_page import docs_page
 from holdfast.server.endpoints import Answer, Ask, Endpoint
 from holdfast.server.openapi import document
 from holdfast.server.problems import Refused, told
-from holdfast.server.reading import Bodies, check_media_type, decoded, decoded_query, drain
+from holdfast.server.reading import (
+    Bodies,
+    check_media_type,
+    check_path,
+    decoded,
+    decoded_query,
+    drain,
+)
 from holdfast.server.services import Services
 
+# Of a body that nobody reads, and that has arrived as a whole with the head or right behind it.
+UNREAD_BYTES_MAX = 16 * 1024
 COMPRESSED_BYTES_MIN = 1_024
 COMPRESSED_IN_THREAD_BYTES = 256 * 1024
 COMPRESSION_LEVEL = 5
@@ -54,10 +63,10 @@ def create_app(services: Services, access: Access) -> ASGIApp:
     page = docs_page(document(endpoints, services.version)).encode()
 
     async def openapi(request: Request) -> Response:
-        return Response(described, media_type=_JSON)
+        return await _packed(request, described, media_type=_JSON)
 
     async def docs(request: Request) -> Response:
-        return Response(page, media_type="text/html", headers=_PAGE_HEADERS)
+        return await _packed(request, page, headers=_PAGE_HEADERS, media_type="text/html")
 
     # Paths of a playbook have slashes, so what is below them is looked for first.
     routes = [_route(endpoint, services, bodies) for endpoint in _specific_first(endpoints)]
@@ -83,7 +92,7 @@ def _specific_first(endpoints: list[Endpoint]) -> list[Endpoint]:
 
 def _route(endpoint: Endpoint, services: Services, bodies: Bodies) -> Route:
     async def serve(request: Request) -> Response:
-        size = None if endpoint.body is not None else 0
+        size = None if endpoint.body is not None or _has_large_body(request) else 0
         try:
             ask = Ask(request, services, decoded_query(request, endpoint.query))
             if endpoint.body is not None:
@@ -91,7 +100,9 @@ def _route(endpoint: Endpoint, services: Services, bodies: Bodies) -> Route:
                 size = len(body)
                 ask.body = _decoded_body(request, endpoint, body)
                 del body  # it may be large, and what it says is kept
-            return await _response(request, endpoint, await endpoint.handler(ask))
+            response = await _response(request, endpoint, await endpoint.handler(ask))
+            is_left = size is None and not isinstance(response, StreamingResponse)
+            return _Draining(response, request) if is_left else response
         except Exception as error:
             response = problem_response(error)
             return _Draining(response, request) if size is None else response
@@ -134,13 +145,30 @@ async def _response(request: Request, endpoint: Endpoint, answer: Any) -> Respon
     if status in (204, 304):
         return Response(status_code=status, headers=dict(headers))
     if status in endpoint.plain:
-        return Response(value, status, dict(headers), media_type=endpoint.plain[status])
+        return await _packed(request, value.encode(), status, headers, media_type=endpoint.plain[status])
     content = _ENCODER.encode(value)
     told_headers = {"cache-control": "no-store", **headers}
-    if not endpoint.hot and len(content) >= COMPRESSED_BYTES_MIN and _takes_gzip(request.headers):
-        content = await _compressed(content)
-        told_headers |= {"content-encoding": "gzip", "vary": "Accept-Encoding"}
-    return Response(content, status, told_headers, media_type=_JSON)
+    if endpoint.hot:
+        return Response(content, status, told_headers, media_type=_JSON)
+    return await _packed(request, content, status, told_headers, media_type=_JSON)
+
+
+async def _packed(
+    request: Request,
+    content: bytes,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    *,
+    media_type: str,
+) -> Response:
+    """Compressed, where that is worth it and whoever asks takes it."""
+    told_headers = dict(headers or {})
+    if len(content) >= COMPRESSED_BYTES_MIN:
+        told_headers["vary"] = "Accept-Encoding"
+        if _takes_gzip(request.headers):
+            content = await _compressed(content)
+            told_headers["content-encoding"] = "gzip"
+    return Response(content, status, told_headers, media_type=media_type)
 
 
 def _takes_gzip(headers: Mapping[str, str]) -> bool:
@@ -164,10 +192,12 @@ def problem_response(error: Exception) -> Response:
 
 
 async def _no_such_page(request: Request, error: Exception) -> Response:
-    return problem_response(
-        Refused(
-            404, "no_such_address", f"There is nothing at {request.scope['path']!r}.", "What there is: /docs."
-        )
+    return _refused(
+        request,
+        404,
+        "no_such_address",
+        f"There is nothing at {request.scope['path']!r}.",
+        "What there is: /docs.",
     )
 
 
@@ -180,15 +210,27 @@ async def _no_such_method(request: Request, error: Exception) -> Response:
     routes = [route for route in request.app.routes if isinstance(route, Route)]
     here = [route for route in routes if route.path_regex.match(request.scope["path"])]
     allowed = ", ".join(sorted({method for route in here for method in route.methods or ()}))
-    return problem_response(
-        Refused(
-            405,
-            "no_such_method",
-            f"{request.method} means nothing at {request.scope['path']!r}.",
-            f"Allowed: {allowed}.",
-            headers={"allow": allowed},
-        )
+    return _refused(
+        request,
+        405,
+        "no_such_method",
+        f"{request.method} means nothing at {request.scope['path']!r}.",
+        f"Allowed: {allowed}.",
+        headers={"allow": allowed},
     )
+
+
+def _refused(request: Request, *told: Any, **more: Any) -> Response:
+    """Of a request whose body nobody reads."""
+    response = problem_response(Refused(*told, **more))
+    return _Draining(response, request) if _has_large_body(request) else response
+
+
+def _has_large_body(request: Request) -> bool:
+    """Whether more of it may still come when the answer is there."""
+    announced = request.headers.get("content-length", "0")
+    is_large = announced.isdecimal() and int(announced) > UNREAD_BYTES_MAX
+    return is_large or "transfer-encoding" in request.headers
 
 
 class _Draining(Response):
@@ -232,6 +274,7 @@ class _Guarded:
         try:
             try:
                 self._access.check(request)
+                check_path(request)
             except Exception as error:
                 await _Draining(problem_response(error), request)(scope, receive, counting)
                 return

@@ -105,6 +105,11 @@ async def drain(request: Request) -> None:
                 left -= len(message.get("body", b""))
 
 
+def check_path(request: Request) -> None:
+    if "\N{REPLACEMENT CHARACTER}" in request.scope["path"]:  # which stands for bytes that are no UTF-8
+        raise Refused(400, "malformed_path", "The address is not UTF-8 text.", _HELP)
+
+
 def check_media_type(request: Request, allowed: tuple[str, ...]) -> None:
     """A browser sends other types across sites without asking; these it does not."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()

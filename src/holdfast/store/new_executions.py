@@ -71,6 +71,9 @@ class Inserted(NamedTuple):
         if self.workload_hash != wanted.workload_hash:
             raise IdempotencyConflict(
                 f"The idempotency key {wanted.idempotency_key!r} of {wanted.kind.path} belongs to execution"
+                f" {self.execution_id}, which has another workload."
+                if wanted.kind.batch_id is None
+                else f"The key of an item is known in batch {wanted.kind.batch_id}: it belongs to execution"
                 f" {self.execution_id}, which has another workload.",
                 guidance="Submit the same workload again, or choose another key.",
             )
