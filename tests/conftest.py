@@ -5,6 +5,8 @@ tests that need it end with an error that says why. Each pytest-xdist worker has
 started when the first test asks for it; the server ends with the worker, even a killed one.
 """
 
+import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -16,6 +18,8 @@ from holdfast.bench.postgres import TemporaryPostgres
 
 pytest_plugins = ["watchdog"]
 
+MEMORY_BYTES_MIN = 4 * 1024**3
+
 # How long an example takes is the machine's affair, and no finding.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
@@ -25,8 +29,15 @@ settings.load_profile("any machine")
 def postgres_server() -> Iterator[TemporaryPostgres]:
     """One server for all tests of this process. Its tests must not halt it; one that must starts its own."""
     # Whatever is planned is planned with the statistics that the test made.
-    with TemporaryPostgres(durable=False, settings={"autovacuum": "off"}) as server:
+    with TemporaryPostgres(durable=False, settings={"autovacuum": "off"}, folder=_in_memory()) as server:
         yield server
+
+
+def _in_memory() -> Path | None:
+    """Where a database of hundreds of files is made three times as fast, if there is room for it."""
+    memory = Path("/dev/shm")
+    has_room = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free >= MEMORY_BYTES_MIN
+    return memory if has_room else None
 
 
 @pytest.fixture

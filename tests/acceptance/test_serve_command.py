@@ -110,7 +110,7 @@ def test_the_first_signal_ends_waiting_leases_and_open_streams_at_once(tmp_path:
                 text=True,
             )
             deadline = time.monotonic() + 60
-            while "holdfast_leases_waiting 1" not in httpx.get(f"{serve.url}/metrics").text:
+            while "holdfast_leases_waiting 1" not in httpx.get(f"{serve.url}/metrics", timeout=60).text:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
             serve.process.send_signal(signal.SIGTERM)
@@ -144,7 +144,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
 
 def _answers(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/healthz").status_code == 200
+        return httpx.get(f"{url}/healthz", timeout=60).status_code == 200
     except httpx.TransportError:
         return False
 
@@ -165,9 +165,12 @@ def test_it_refuses_to_listen_for_everybody_without_a_token_and_says_how(tmp_pat
 
 def test_with_a_token_it_lets_in_whoever_has_it(tmp_path: Path) -> None:
     token = "a-long-enough-secret"
-    with served(tmp_path, "--host", "127.0.0.1", HOLDFAST_TOKEN=token) as serve:
-        assert httpx.get(f"{serve.url}/api/info").status_code == 401
-        allowed = httpx.get(f"{serve.url}/api/info", headers={"authorization": f"Bearer {token}"})
+    with (
+        served(tmp_path, "--host", "127.0.0.1", HOLDFAST_TOKEN=token) as serve,
+        httpx.Client(base_url=serve.url, timeout=60) as http,
+    ):
+        assert http.get("/api/info").status_code == 401
+        allowed = http.get("/api/info", headers={"authorization": f"Bearer {token}"})
         assert allowed.status_code == 200
 
 

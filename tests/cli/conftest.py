@@ -1,10 +1,17 @@
 """The commands are tested on both stores, and a second time on SQLite through a server in front of it."""
 
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 from served_stores import commands_go_through_a_server
+
+
+@pytest.fixture(autouse=True)
+def own_search_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`holdfast run` looks for functions beside its file, and so puts that folder on the path."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
 
 
 @pytest.fixture(params=["sqlite", "postgresql", "server"])

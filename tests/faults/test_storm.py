@@ -8,8 +8,6 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import pytest
-
 from faults.dying import WINDOWS
 from faults.storm import OUTSIDE, Result, Storm
 from holdfast.bench.postgres import TemporaryPostgres
@@ -31,14 +29,12 @@ def judge(result: Result) -> None:
     assert sum(result.kills_by_window[window] > 0 for window in WINDOWS) > len(WINDOWS) / 2, result.told()
 
 
-@pytest.mark.no_cover
 def test_nothing_is_lost_or_doubled_on_sqlite(sqlite_url: str, tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(1_000_000)
     storm = Storm(sqlite_url, tmp_path, seed=seed, kills=KILLS, executions_min=EXECUTIONS)
     judge(run(storm.run(), STORM_SECONDS_MAX))
 
 
-@pytest.mark.no_cover
 def test_nothing_is_lost_or_doubled_on_postgresql_which_crashes_twice(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(1_000_000)
     with TemporaryPostgres(durable=False) as server:

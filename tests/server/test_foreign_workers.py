@@ -9,10 +9,10 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import threading
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import pytest
 
 from holdfast.engine import Engine
 from holdfast.server.service import Service
+from ports import kept_port
 from running import eventually, run
 from scripted_server import ScriptedServer
 from serving import Served, on_a_server, serving
@@ -186,7 +187,7 @@ async def heals_and_stops(store_url: str, name: str, folder: Path) -> None:
         worker.signal()
         await worker.ended()
         assert [f"python/{function}"] not in await offered(s)
-        await eventually(lambda: s.service.services.desk.waiting == 0, 5)
+        await eventually(lambda: s.service.services.desk.waiting == 0)
 
 
 async def offered_is(s: Served, handlers: list[str]) -> bool:
@@ -295,22 +296,21 @@ def test_an_outcome_is_kept_while_the_server_is_away(sqlite_url: str, tmp_path: 
 
 @each_worker
 def test_a_worker_without_a_server_stops_in_order_too(tmp_path: Path, name: str) -> None:
-    """With pauses of half a minute and more, which a signal ends."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}"  # of nobody, once it is closed
+    """With pauses of five minutes and more, which a signal ends."""
 
     def patient(text: str) -> str:
-        told = {NODE: ("Math.random() * Math.min", "30 * Math.max"), BASH: ('sleep "$(', 'sleep "3$(')}
+        told = {NODE: ("Math.random() * Math.min", "300 * Math.max"), BASH: ('sleep "$(', 'sleep "30$(')}
         assert text.count(told[name][0]) == 1
         return text.replace(*told[name])
 
     async def story() -> None:
-        async with working(name, url, tmp_path, patient) as worker:
-            await eventually(lambda: "No work" in worker.told)
-            worker.signal()
-            await worker.ended()
+        with kept_port() as port:  # of nobody
+            async with working(name, f"http://127.0.0.1:{port}", tmp_path, patient) as worker:
+                await eventually(lambda: "No work" in worker.told)
+                worker.signal()
+                await worker.ended()
 
-    run(story(), timeout=20)
+    run(story())
 
 
 @each_worker
@@ -358,12 +358,16 @@ def test_what_was_leased_and_not_begun_at_the_signal_is_given_back(sqlite_url: s
             worker.signal()
             ids = [await start(s, images, NODE) for _ in range(20)]
             await worker.ended()
-            for execution_id in ids:
+
+            async def is_settled(execution_id: int) -> bool:
                 jobs = (await s.get(f"/api/executions/{execution_id}")).json["jobs"]
-                assert [(job["status"], job["attempts"]) for job in jobs if job["step"] == "size"] in (
+                return [(job["status"], job["attempts"]) for job in jobs if job["step"] == "size"] in (
                     [("queued", 0)],
                     [("done", 1)],
                 )
+
+            for execution_id in ids:
+                await eventually(partial(is_settled, execution_id))
 
     run(story())
 

@@ -87,7 +87,11 @@ def test_what_a_wait_has_brought_and_nobody_asks_for_is_given_back(
     on_a_server(store_url, story)
 
 
-def test_jobs_whose_lease_is_half_over_are_given_back_and_not_begun(store_url: str) -> None:
+def test_jobs_whose_lease_is_half_over_are_given_back_and_not_begun(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_connection, "LEFT_SECONDS", 600.0)
+
     async def story(s: Served) -> None:
         await s.define()
         async with connected(s) as connection:
@@ -103,7 +107,11 @@ def test_jobs_whose_lease_is_half_over_are_given_back_and_not_begun(store_url: s
     on_a_server(store_url, story)
 
 
-def test_a_first_lease_whose_answer_is_lost_is_given_back_when_the_worker_ends(store_url: str) -> None:
+def test_a_first_lease_whose_answer_is_lost_is_given_back_when_the_worker_ends(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_connection, "LEFT_SECONDS", 600.0)
+
     async def story(s: Served) -> None:
         await s.define()
         await s.start()

@@ -74,6 +74,8 @@ def api_url(
     yield loop_of["url"]
     loop_of["loop"].call_soon_threadsafe(loop_of["over"].set)
     thread.join(60)
+    if request.param == "postgresql":
+        postgres_server.drop_database(name)
 
 
 async def _fill(s: Served) -> None:

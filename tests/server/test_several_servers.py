@@ -5,8 +5,6 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-import pytest
-
 from engine_scenario import stage
 from holdfast.bench.postgres import TemporaryPostgres
 from running import eventually, run
@@ -117,7 +115,6 @@ def test_a_batch_that_is_closed_at_one_server_while_the_other_adds_is_whole_or_r
     run(story())
 
 
-@pytest.mark.no_cover
 def test_leases_heartbeats_and_reports_go_on_after_the_database_was_restarted() -> None:
     async def story(database: TemporaryPostgres) -> None:
         async with two(database.url(), sweep=True) as (one, other):

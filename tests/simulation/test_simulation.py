@@ -22,14 +22,12 @@ CHUNK_SECONDS_MAX = 600
 
 
 # The engine is measured by its own tests; here the measuring would only cost time.
-@pytest.mark.no_cover
 @pytest.mark.parametrize("first", range(0, SQLITE_SEEDS, SQLITE_CHUNK))
 def test_every_invariant_holds_on_sqlite(first: int, sqlite_url: str) -> None:
     seeds = range(first, first + SQLITE_CHUNK)
     assert run(play_all(sqlite_url, seeds), CHUNK_SECONDS_MAX) == SQLITE_CHUNK
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("first", range(0, POSTGRES_SEEDS, POSTGRES_CHUNK))
 def test_every_invariant_holds_on_postgresql(first: int, postgres_url: str) -> None:
     seeds = range(first, first + POSTGRES_CHUNK)

@@ -466,7 +466,6 @@ BUGS: tuple[Bug, ...] = (
 )
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_a_bug_is_found(bug: Bug, monkeypatch: Patch, sqlite_url: str) -> None:
     async def play_until_it_breaks() -> None:

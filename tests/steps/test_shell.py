@@ -210,7 +210,7 @@ def test_nothing_is_left_running_at_its_timeout(tmp_path: Path) -> None:
     command = f"setsid sleep 1000 & echo $! > {tmp_path}/pid; mv {tmp_path}/pid {tmp_path}/pids; sleep 1000"
 
     async def scenario() -> None:
-        attempt = asyncio.create_task(attempted(shell_job(command, shell=True, timeout=3.0)))
+        attempt = asyncio.create_task(attempted(shell_job(command, shell=True, timeout=15.0)))
         pid = int(await eventually(lambda: (tmp_path / "pids").exists() and (tmp_path / "pids").read_text()))
         outcome = await attempt
         assert isinstance(outcome, Failed) and judged(outcome.failure).error_type == "timeout"

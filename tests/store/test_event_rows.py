@@ -28,7 +28,8 @@ async def main():
     async with opened(sys.argv[1]) as store:
         await complete(store, (await claim(store, limit=1))[0])
         store.announce_end()
-        await asyncio.sleep(0.2)
+        if notifier := getattr(store, "_events_notifier", None):
+            await notifier.task
 
 asyncio.run(main())
 """
@@ -301,7 +302,7 @@ def test_who_waits_for_work_does_not_listen_for_ends(postgres_url: str) -> None:
         async with opened(postgres_url) as here, opened(postgres_url) as there:
             before = here.work_ticket()
             await here.wait_for_work(before, LONG_SECONDS)  # the listener's own start
-            listens = "SELECT query FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
+            listens = LISTENERS.replace("pid", "query")
             assert await raw(postgres_url, listens) == [('LISTEN "holdfast_work"',)]
             ticket = here.work_ticket()
             there.announce_end()

@@ -19,7 +19,10 @@ LONG_SECONDS = 30.0
 
 SUBMIT_AND_ANNOUNCE = """
 import asyncio, sys
+from holdfast.store import postgres_waking
 from store_scenario import opened, submit
+
+postgres_waking.FLUSH_SECONDS = 60.0
 
 async def main():
     async with opened(sys.argv[1]) as store:

@@ -126,13 +126,20 @@ class TemporaryPostgres:
     `durable=True`, for the benchmark, keeps the promises of a production server: fsync, synchronous commit
     and full page writes are on. `durable=False`, for the tests, turns fsync and full page writes off:
     committed data survives the death of the server, not that of the machine. `settings` are further server
-    settings, and win.
+    settings, and win. Its own folder is made in `folder`, or where temporary files usually are.
     """
 
-    def __init__(self, *, durable: bool = True, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        durable: bool = True,
+        settings: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+    ) -> None:
         durability = SETTINGS_DURABLE if durable else SETTINGS_NOT_DURABLE
         self._settings = {**SETTINGS, **durability, **(settings or {})}
         self._port = int(self._settings.pop("port", PORT))
+        self._folder = folder
         self._account = account_to_run_as()
         self._binaries: Path | None = None
         self._home: Path | None = None
@@ -233,7 +240,7 @@ class TemporaryPostgres:
 
     def _prepare(self) -> None:
         found = find_binaries()
-        self._home = self._make_folder(Path(tempfile.gettempdir()))
+        self._home = self._make_folder(self._folder or Path(tempfile.gettempdir()))
         self._socket_folder = self._home
         if len(os.fsencode(self._home / f".s.PGSQL.{self._port}")) > SOCKET_PATH_BYTES_MAX:
             self._socket_folder = self._make_folder(Path("/tmp"))

@@ -69,7 +69,8 @@ def checked_limit(name: object, max_concurrency: object, manual_reserve: object 
     ):
         raise InvalidInput(
             f"The reserve for manual work is a whole number from 0 to {max_concurrency}, the limit, not"
-            f" {manual_reserve!r}."
+            f" {manual_reserve!r}.",
+            guidance="Leave it out for the usual one.",
         )
     return Limit(str(name), max_concurrency, manual_reserve)
 

@@ -83,7 +83,10 @@ def check_request(execution_id: int, by: str = "") -> None:
 
 def page_size(limit: int) -> int:
     if not _is_whole(limit) or not 1 <= limit <= PAGE_ROWS_MAX:
-        raise InvalidInput(f"A page has 1 to {PAGE_ROWS_MAX} rows, not {limit!r}.")
+        raise InvalidInput(
+            f"A page has 1 to {PAGE_ROWS_MAX} rows, not {limit!r}.",
+            guidance="Ask for further ones behind its cursor.",
+        )
     return limit
 
 

@@ -89,7 +89,9 @@ def _new_execution(
         delay = parse_duration(delay, field="delay")
     delay += kind.sleep_seconds
     if deadline is not None and (deadline := parse_duration(deadline, field="deadline")) <= 0:
-        raise InvalidInput("The deadline must be longer than 0 seconds.")
+        raise InvalidInput(
+            "The deadline must be longer than 0 seconds.", guidance="Leave it out where there is none."
+        )
     return NewExecution(kind, workload, key_hash, key, deadline, delay)
 
 

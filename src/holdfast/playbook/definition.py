@@ -138,7 +138,8 @@ class Step:
                 guidance="Begin with a letter or underscore, then letters (a-z, A-Z), digits, '_', '.' or"
                 " '-'; 100 characters at most.",
             )
-        check_name(self.handler, what=f"handler of step {self.name}", length_max=HANDLER_CHARS_MAX)
+        if not self.is_control:
+            check_name(self.handler, what=f"handler of step {self.name}", length_max=HANDLER_CHARS_MAX)
         timeout_seconds = parse_duration(self.timeout_seconds, field=f"timeout of step {self.name}")
         # Kept as one kind of number, so that 10, 10.0 and "10s" are one version of a definition.
         object.__setattr__(self, "timeout_seconds", timeout_seconds)

@@ -192,13 +192,10 @@ def problem_response(error: Exception) -> Response:
 
 
 async def _no_such_page(request: Request, error: Exception) -> Response:
-    return _refused(
-        request,
-        404,
-        "no_such_address",
-        f"There is nothing at {request.scope['path']!r}.",
-        "What there is: /docs.",
+    refusal = Refused(
+        404, "no_such_address", f"There is nothing at {request.scope['path']!r}.", "What there is: /docs."
     )
+    return _unread(problem_response(refusal), request)
 
 
 async def _failed(request: Request, error: Exception) -> Response:
@@ -210,19 +207,18 @@ async def _no_such_method(request: Request, error: Exception) -> Response:
     routes = [route for route in request.app.routes if isinstance(route, Route)]
     here = [route for route in routes if route.path_regex.match(request.scope["path"])]
     allowed = ", ".join(sorted({method for route in here for method in route.methods or ()}))
-    return _refused(
-        request,
+    refusal = Refused(
         405,
         "no_such_method",
         f"{request.method} means nothing at {request.scope['path']!r}.",
         f"Allowed: {allowed}.",
         headers={"allow": allowed},
     )
+    return _unread(problem_response(refusal), request)
 
 
-def _refused(request: Request, *told: Any, **more: Any) -> Response:
-    """Of a request whose body nobody reads."""
-    response = problem_response(Refused(*told, **more))
+def _unread(response: Response, request: Request) -> Response:
+    """The answer to a request whose body nobody reads."""
     return _Draining(response, request) if _has_large_body(request) else response
 
 

@@ -35,10 +35,6 @@ _STATUSES: tuple[tuple[type[HoldfastError], int], ...] = (
 )
 
 
-# Where an error says none of its own.
-_GUIDANCE = {422: "Correct it and send the request again; what it takes is described at /docs."}
-
-
 class Refused(HoldfastError):
     """A request that the server does not take, for a reason of HTTP's."""
 
@@ -95,7 +91,7 @@ def told(error: Exception) -> tuple[int, ErrorAnswer, dict[str, str]]:
     problem = Problem(
         code=error.code,
         message=str(error),
-        guidance=error.guidance or _GUIDANCE.get(status, ""),
+        guidance=error.guidance or "",
         retry_after=retry_after,
         faults=faults,
     )

@@ -1,0 +1,17 @@
+"""What keeps tests of the server from failing on a machine that stops for some seconds."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.server import api_watching, live
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_servers() -> Iterator[None]:
+    """A database or a feed is late only where a test says so."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(api_watching, "READY_SECONDS_MAX", 60.0)
+        patch.setattr(api_watching, "COUNT_SECONDS_MAX", 60.0)
+        patch.setattr(live, "OPEN_SECONDS_MAX", 60.0)
+        yield
