@@ -23,7 +23,7 @@ import msgspec
 from holdfast.core.errors import InvalidInput, settings_refused
 from holdfast.core.failures import failure_from_exception
 from holdfast.core.handlers import CODE, FUNCTION_PREFIX, HTTP, SHELL, SQL
-from holdfast.core.model import NO_ELEMENT, Failed, Lane, Leased, LeaseRef, Report
+from holdfast.core.model import HANDLER_CHARS_MAX, NO_ELEMENT, Failed, Lane, Leased, LeaseRef, Report
 from holdfast.core.payload import check_name, decode_payload
 from holdfast.engine import Engine
 from holdfast.engine.events import text_of
@@ -36,8 +36,6 @@ _STEP_TYPES = {
     "python": CODE,
     "shell": SHELL,
 }
-# A step's path and name, each as long as it may be.
-NAME_CHARS_MAX = 500
 _HOLDFASTS_OWN = ("sleep", "playbook", "each")
 # In JSON text, where line ends and other space are written as escapes.
 _A_PLACE = re.compile(r"\{\{[-+]?(?:\s|\\[nrtf]|\\u00[01][0-9a-f])*secret\b")
@@ -85,7 +83,7 @@ def handlers_of(types: Sequence[str]) -> list[str]:
             guidance=f"Name types of steps ({', '.join(_STEP_TYPES)}), functions (module:function) or"
             " handlers (path/step); or leave out `types` for whatever there is.",
         )
-    return [_handler_of(check_name(name, what="type", length_max=NAME_CHARS_MAX)) for name in types]
+    return [_handler_of(check_name(name, what="type", length_max=HANDLER_CHARS_MAX)) for name in types]
 
 
 def _handler_of(name: str) -> str:
