@@ -14,7 +14,7 @@ TEST_PROCESSES ?= 4
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-PYTEST := $(BIN)/python -m pytest -n $(TEST_PROCESSES) --maxprocesses=8
+PYTEST := $(BIN)/python -m pytest -n $(TEST_PROCESSES) --maxprocesses=8 --dist=worksteal
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 # The engines that `make bench-peers` measures, in an environment of their own.
 PEERS := .bench-peers
