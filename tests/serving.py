@@ -21,7 +21,9 @@ import msgspec
 
 from engine_scenario import stage
 from holdfast.client.connection import HttpConnection
+from holdfast.client.transport import Transport
 from holdfast.core.errors import ServerUnavailable
+from holdfast.core.model import Lane
 from holdfast.engine import Engine
 from holdfast.engine.sweeper import Sweeper
 from holdfast.playbook.definition import Definition, Step
@@ -130,6 +132,27 @@ async def serving(url: str, *, sweep: bool = False, token: str | None = None) ->
         if sweeping is not None:
             await end_tasks(sweeping)
         await store.close()
+
+
+# What a worker of Holdfast's own asks a connection for.
+LEASING: dict[str, Any] = {
+    "lease_seconds": 60.0,
+    "lanes": (Lane.MANUAL, Lane.BULK),
+    "alone": False,
+    "bulk": None,
+    "limited": None,
+    "ageing_seconds": None,
+}
+
+
+@asynccontextmanager
+async def connected(s: Served, **options: Any) -> AsyncIterator[HttpConnection]:
+    """As a worker is to the server."""
+    connection = HttpConnection(Transport(s.url), **options)
+    try:
+        yield connection
+    finally:
+        await connection.close()
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from holdfast.client import connection
 from holdfast.server import api_watching, live
 
 
@@ -15,3 +16,9 @@ def patient_servers() -> Iterator[None]:
         patch.setattr(api_watching, "COUNT_SECONDS_MAX", 60.0)
         patch.setattr(live, "OPEN_SECONDS_MAX", 60.0)
         yield
+
+
+@pytest.fixture
+def nothing_left_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was leased and nobody has asked for stays until a call, or the end of its connection."""
+    monkeypatch.setattr(connection, "LEFT_SECONDS", 600.0)

@@ -1,8 +1,6 @@
 """A worker behind a server: the same promises as at the database."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -12,8 +10,6 @@ import pytest
 from holdfast import Context, Holdfast, Retry, TransientError
 from holdfast.client import Client
 from holdfast.client import connection as http_connection
-from holdfast.client.connection import HttpConnection
-from holdfast.client.transport import Transport
 from holdfast.core.errors import (
     AccessRefused,
     IdempotencyConflict,
@@ -29,16 +25,7 @@ from holdfast.engine import Engine, Submission
 from holdfast.server.service import Service
 from holdfast.worker import announcing
 from running import eventually, run
-from serving import Served, answers_lost, on_a_server, serving
-
-LEASING: dict[str, Any] = {
-    "lease_seconds": 60.0,
-    "lanes": (Lane.MANUAL, Lane.BULK),
-    "alone": False,
-    "bulk": None,
-    "limited": None,
-    "ageing_seconds": None,
-}
+from serving import LEASING, Served, answers_lost, connected, on_a_server, serving
 
 
 def program(url: str) -> tuple[Holdfast, list[str]]:
@@ -148,20 +135,8 @@ def test_an_idle_worker_costs_one_request_in_half_a_minute(
     on_a_server(sqlite_url, story)
 
 
-@contextlib.asynccontextmanager
-async def connected(s: Served, **options: Any) -> AsyncIterator[HttpConnection]:
-    connection = HttpConnection(Transport(s.url), **options)
-    try:
-        yield connection
-    finally:
-        await connection.close()
-
-
-def test_a_lease_whose_answer_is_lost_is_given_back_with_the_next_call(
-    store_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(http_connection, "LEFT_SECONDS", 600.0)
-
+@pytest.mark.usefixtures("nothing_left_goes_back")
+def test_a_lease_whose_answer_is_lost_is_given_back_with_the_next_call(store_url: str) -> None:
     async def story(s: Served) -> None:
         await s.define()
         await s.start()
@@ -197,11 +172,8 @@ def test_a_wait_that_is_called_off_leaves_no_lease_behind(store_url: str) -> Non
     on_a_server(store_url, story)
 
 
-def test_what_a_wait_has_brought_is_handed_out_by_the_next_lease_or_given_back(
-    store_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(http_connection, "LEFT_SECONDS", 600.0)
-
+@pytest.mark.usefixtures("nothing_left_goes_back")
+def test_what_a_wait_has_brought_is_handed_out_by_the_next_lease_or_given_back(store_url: str) -> None:
     async def story(s: Served) -> None:
         await s.define()
         async with connected(s) as connection:

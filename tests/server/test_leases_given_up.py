@@ -2,9 +2,7 @@
 and nobody's attempt is counted."""
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -12,31 +10,13 @@ import pytest
 from engine_scenario import stage
 from holdfast.client import connection as http_connection
 from holdfast.client.connection import HttpConnection
-from holdfast.client.transport import Transport
 from holdfast.core.errors import ServerUnavailable, StoreUnavailable
 from holdfast.core.failures import Failure
-from holdfast.core.model import Completed, Failed, Lane, LeaseRef, Report
+from holdfast.core.model import Completed, Failed, LeaseRef, Report
 from running import eventually
-from serving import Served, answers_lost, on_a_server
+from serving import LEASING, Served, answers_lost, connected, on_a_server
 
 TOKEN = "0123456789ab"
-LEASING: dict[str, Any] = {
-    "lease_seconds": 60.0,
-    "lanes": (Lane.MANUAL, Lane.BULK),
-    "alone": False,
-    "bulk": None,
-    "limited": None,
-    "ageing_seconds": None,
-}
-
-
-@contextlib.asynccontextmanager
-async def connected(s: Served) -> AsyncIterator[HttpConnection]:
-    connection = HttpConnection(Transport(s.url))
-    try:
-        yield connection
-    finally:
-        await connection.close()
 
 
 async def bring_one(s: Served, connection: HttpConnection) -> None:
@@ -44,7 +24,7 @@ async def bring_one(s: Served, connection: HttpConnection) -> None:
     assert (await connection.lease("w", ["p/a"], 10, **LEASING)).jobs == []
     await s.start()
     await asyncio.wait_for(connection.wait_for_work(0, 1.0), 60)
-    assert len(await s.store.leases_of("w", 10)) == 1
+    assert connection._brought is not None
 
 
 async def nothing_is_leased_to(s: Served, worker_id: str) -> None:
@@ -87,11 +67,8 @@ def test_what_a_wait_has_brought_and_nobody_asks_for_is_given_back(
     on_a_server(store_url, story)
 
 
-def test_jobs_whose_lease_is_half_over_are_given_back_and_not_begun(
-    store_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(http_connection, "LEFT_SECONDS", 600.0)
-
+@pytest.mark.usefixtures("nothing_left_goes_back")
+def test_jobs_whose_lease_is_half_over_are_given_back_and_not_begun(store_url: str) -> None:
     async def story(s: Served) -> None:
         await s.define()
         async with connected(s) as connection:
@@ -107,11 +84,8 @@ def test_jobs_whose_lease_is_half_over_are_given_back_and_not_begun(
     on_a_server(store_url, story)
 
 
-def test_a_first_lease_whose_answer_is_lost_is_given_back_when_the_worker_ends(
-    store_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(http_connection, "LEFT_SECONDS", 600.0)
-
+@pytest.mark.usefixtures("nothing_left_goes_back")
+def test_a_first_lease_whose_answer_is_lost_is_given_back_when_the_worker_ends(store_url: str) -> None:
     async def story(s: Served) -> None:
         await s.define()
         await s.start()
