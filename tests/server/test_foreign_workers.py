@@ -186,12 +186,16 @@ async def heals_and_stops(store_url: str, name: str, folder: Path) -> None:
         assert await attempts(s, execution_id, step) == 2
         worker.signal()
         await worker.ended()
-        assert [f"python/{function}"] not in await offered(s)
+        await eventually(lambda: offered_is_not(s, [f"python/{function}"]))
         await eventually(lambda: s.service.services.desk.waiting == 0)
 
 
 async def offered_is(s: Served, handlers: list[str]) -> bool:
     return handlers in await offered(s)
+
+
+async def offered_is_not(s: Served, handlers: list[str]) -> bool:
+    return handlers not in await offered(s)
 
 
 def test_the_node_worker_heals_an_error_and_stops_in_order(store_url: str, tmp_path: Path) -> None:

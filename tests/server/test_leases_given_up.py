@@ -115,21 +115,26 @@ def test_a_claim_that_is_under_way_when_its_call_is_called_back_leaves_no_lease(
     on_a_server(store_url, story)
 
 
-def test_a_claim_whose_caller_has_hung_up_meanwhile_is_given_back(
+def test_a_claim_whose_caller_has_hung_up_meanwhile_is_given_back_and_it_counts_as_no_worker(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(s: Served) -> None:
         await s.define()
         await s.start()
         claim = SlowClaim(s, monkeypatch)
-        hung_up = asyncio.create_task(s.lease(wait=60))
+        hung_up = asyncio.create_task(s.lease(wait=60, types=["p/a"]))
         await asyncio.wait_for(claim.reached.wait(), 60)
         hung_up.cancel()
         await asyncio.wait([hung_up])
         await s.lives()  # the end of that connection has been read before this request
         claim.let_go()
-        job = await s.lease_one(worker_id="w2", wait=30)
+        job = await s.lease_one(worker_id="w2", wait=30, types=["p/a"])
         assert (job["attempt"], await s.store.leases_of("w1", 10)) == (1, [])
+
+        async def are_known() -> list[str]:
+            return [row["worker_id"] for row in (await s.get("/api/workers")).json["items"]]
+
+        assert await eventually(are_known) == ["w2"]
 
     on_a_server(store_url, story)
 

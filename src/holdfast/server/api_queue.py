@@ -136,8 +136,8 @@ async def lease(ask: Ask) -> Any:
         token=body.token or secrets.token_hex(6),
         foreign=True,
     )
-    _tell_worker(ask, wanted, body.worker or Worker(concurrency=body.limit), body.wait)
-    result, now = await _leased(ask, wanted, body.wait, body.recall)
+    worker = body.worker or Worker(concurrency=body.limit)
+    result, now = await _leased(ask, wanted, body.wait, body.recall, worker)
     jobs = await foreign_jobs(ask.engine, result.jobs)
     return ForeignAnswer(jobs=jobs, next_due=result.next_due, now=now)
 
@@ -168,8 +168,7 @@ async def lease_stored(ask: Ask) -> Any:
         token=body.token or secrets.token_hex(6),
         knows_alone=body.knows_alone,
     )
-    _tell_worker(ask, wanted, body.worker, body.wait)
-    result, now = await _leased(ask, wanted, body.wait, body.recall)
+    result, now = await _leased(ask, wanted, body.wait, body.recall, body.worker)
     return LeaseAnswer(jobs=result.jobs, alone_ready=result.alone_ready, next_due=result.next_due, now=now)
 
 
@@ -177,13 +176,17 @@ def _lanes(lanes: Sequence[Lane] | None) -> tuple[Lane, ...]:
     return BOTH_LANES if lanes is None else tuple(dict.fromkeys(lanes))
 
 
-async def _leased(ask: Ask, wanted: Wanted, wait: float, recall: Sequence[str]) -> tuple[LeaseResult, float]:
+async def _leased(
+    ask: Ask, wanted: Wanted, wait: float, recall: Sequence[str], told: Worker | None
+) -> tuple[LeaseResult, float]:
     """What there is for it, and when that was."""
     if recall:
         await ask.services.desk.recall(wanted.worker_id, recall)
     gone = asyncio.ensure_future(_gone(ask)) if wait else None
     try:
-        result = await ask.services.desk.lease(wanted, wait, gone)
+        result = await ask.services.desk.lease(
+            wanted, wait, gone, lambda: _tell_worker(ask, wanted, told, wait)
+        )
     finally:
         if gone is not None:
             gone.cancel()
@@ -423,6 +426,5 @@ async def retire(ask: Ask) -> Any:
     worker_id: str = ask.names["worker_id"]
     if len(worker_id) > 200 or not worker_id.isprintable():
         raise Refused(404, "unknown_name", "There is no such worker.", "Check its id.")
-    ask.services.workers.forget(worker_id)
-    await ask.engine.retire(worker_id)
+    await ask.services.workers.retire(worker_id)
     return Announced(worker_id=worker_id)

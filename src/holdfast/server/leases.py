@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,9 +82,14 @@ class LeaseDesk:
         return sum(len(line.waiters) for line in self._lines.values())
 
     async def lease(
-        self, wanted: Wanted, wait: float, gone: asyncio.Future[None] | None = None
+        self,
+        wanted: Wanted,
+        wait: float,
+        gone: asyncio.Future[None] | None = None,
+        is_there: Callable[[], None] = lambda: None,
     ) -> LeaseResult:
-        """What there is, or what comes within `wait` seconds; nothing for one who is `gone` meanwhile."""
+        """What there is, or what comes within `wait` seconds; nothing for one who is `gone` meanwhile. Of one
+        who waits for the answer, and not just was on the way when its sender left, `is_there` is told."""
         if (wanted.worker_id, wanted.token) in self._called_back and not wanted.foreign:
             return LeaseResult([])  # Holdfast's own have a token for each call: this one was long on its way
         call = _Waiter(wanted)
@@ -95,6 +100,7 @@ class LeaseDesk:
             if call.answer.done() or (gone is not None and gone.done()):
                 await asyncio.shield(self.give_back(result))
                 return LeaseResult([])
+            is_there()
             if _is_answer(result, wanted) or wait <= 0 or self._closing.is_set():
                 return result
             return await self._wait(call, ticket, result, wait, gone)

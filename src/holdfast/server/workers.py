@@ -27,7 +27,7 @@ class WorkerRegister:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._known: OrderedDict[str, tuple[float, WorkerRecord]] = OrderedDict()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], str] = {}  # by worker
 
     def heard(self, worker: WorkerRecord) -> None:
         """It has asked for work, and offers this."""
@@ -41,7 +41,9 @@ class WorkerRegister:
         self._known.move_to_end(worker.worker_id)
         if len(self._known) > KNOWN_MAX:
             self._known.popitem(last=False)
-        self._begin(self._announce(worker))
+        task = asyncio.create_task(self._announce(worker))
+        self._tasks[task] = worker.worker_id
+        task.add_done_callback(self._tasks.pop)
 
     def lives(self, worker_id: str) -> None:
         """It has sent a heartbeat: where it is known, and was not told of for a while, it is told again."""
@@ -49,23 +51,22 @@ class WorkerRegister:
         if known is not None:
             self.heard(known[1])
 
-    def forget(self, worker_id: str) -> None:
+    async def retire(self, worker_id: str) -> None:
+        """It has said goodbye, which is its last word: what is being told of it is told before."""
         self._known.pop(worker_id, None)
-
-    def _begin(self, announcing: object) -> None:
-        task = asyncio.ensure_future(announcing)  # type: ignore[call-overload]
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        if telling := [task for task, of in self._tasks.items() if of == worker_id]:
+            await asyncio.wait(telling)
+        await self._engine.retire(worker_id)
 
     async def _announce(self, worker: WorkerRecord) -> None:
         try:
             if not worker.started_at:
                 worker = msgspec.structs.replace(worker, started_at=await self._engine.now())
-                told_at, _ = self._known.get(worker.worker_id, (0.0, None))
-                self._known[worker.worker_id] = (told_at, worker)
+                if worker.worker_id in self._known:  # else it has said goodbye meanwhile
+                    self._known[worker.worker_id] = (self._known[worker.worker_id][0], worker)
             await self._engine.announce(worker)
         except Exception as error:
-            self.forget(worker.worker_id)  # the next time it is heard of, it is tried again
+            self._known.pop(worker.worker_id, None)  # the next time it is heard of, it is tried again
             log.warning("Worker %s could not be announced: %s", worker.worker_id, error)
 
     async def close(self) -> None:
