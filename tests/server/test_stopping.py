@@ -13,7 +13,7 @@ SOON_SECONDS = 60
 
 
 @pytest.fixture(autouse=True)
-def patient_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+def long_endings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "ENDING_SECONDS_MAX", 170)
 
 
