@@ -14,6 +14,7 @@ from uuid import uuid4
 import pytest
 from hypothesis import HealthCheck, settings
 
+from backups import Backups
 from holdfast.bench.postgres import TemporaryPostgres
 
 pytest_plugins = ["watchdog"]
@@ -60,3 +61,12 @@ def store_url(request: pytest.FixtureRequest) -> str:
     """The address of an empty store; the test runs once on each kind."""
     url: str = request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "postgres_url")
     return url
+
+
+@pytest.fixture
+def backups(store_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Backups]:
+    """Of the test's store. What was restored is removed after the test."""
+    is_sqlite = store_url.startswith("sqlite")
+    made = Backups(store_url, tmp_path, None if is_sqlite else request.getfixturevalue("postgres_server"))
+    yield made
+    made.remove()

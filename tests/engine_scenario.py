@@ -8,7 +8,7 @@
         assert await s.state(execution_id) == "retry 1/3"
 
 Nothing is left to chance: the jitter's draw is 1, the fences' tokens are counted. When a story has
-ended, the log of every execution in it is replayed and compared with the rows.
+ended, the log of every execution in it is replayed and compared with the rows, and with what was counted.
 """
 
 import inspect
@@ -42,6 +42,7 @@ from holdfast.playbook.definition import Definition, Step
 from holdfast.store import Store, store_from_url
 from running import run
 from store_scenario import waits_do_not_count
+from tally_scenario import counted, told_by_logs
 
 P = ParamSpec("P")
 
@@ -75,7 +76,19 @@ class Scenario:
         self._tokens = count(1)
         self._handlers: list[str] = []
         self._defined: list[Definition] = []
+        self.engines: list[Engine] = []
+        """All that have had a part in the story."""
+        self.is_pruned = False
+        """Whether some of it is in no log any more."""
         self.engine = self.another_engine()
+        prune = store.prune
+
+        async def told_prune(finished_before: float, limit: int) -> int:
+            pruned = await prune(finished_before, limit)
+            self.is_pruned |= bool(pruned)
+            return pruned
+
+        store.prune = told_prune  # type: ignore[method-assign]
 
     def another_engine(self, **options: Any) -> Engine:
         """An engine with empty caches on the same store, as another process would have."""
@@ -83,7 +96,8 @@ class Scenario:
 
     def _engine_on(self, store: Any, **options: Any) -> Engine:
         told = {"draw": lambda: 1.0, "new_token": lambda: f"token{next(self._tokens)}", **options}
-        return Engine(store, **told)
+        self.engines.append(Engine(store, **told))
+        return self.engines[-1]
 
     async def engine_on(self, store: Any) -> Engine:
         """An engine on a store that troubles it, with the definitions known."""
@@ -230,6 +244,9 @@ async def scenario(store_url: str) -> AsyncIterator[Scenario]:
             played = Scenario(store, clock)
             yield played
             await played.check_that_logs_replay_to_states()
+            assert await told_by_logs(played) in (None, counted(played))
+            counts, still_open = await store.execution_counts(), await store.open_executions()
+            assert still_open == {status: counts.get(status, 0) for status in still_open}
     finally:
         await store.close()
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from holdfast.core.errors import StoreUnavailable
 from holdfast.server.live import Live
 from holdfast.store import Store
 from running import eventually
@@ -87,3 +88,25 @@ async def broadcasting(store: Store, **options: Any) -> AsyncIterator[Live]:
         yield live
     finally:
         await live.close()
+
+
+class Absence:
+    """Makes the verbs that a feed reads with fail for a while."""
+
+    VERBS = (
+        "last_event_row", "event_rows", "event_rows_at", "event_gaps", "open_transactions", "begun_since",
+        "highest_event_row",
+    )  # fmt: skip
+
+    def __init__(self, store: Any) -> None:
+        self.is_away = False
+        for verb in self.VERBS:
+            setattr(store, verb, self._unless_away(getattr(store, verb)))
+
+    def _unless_away(self, verb: Any) -> Any:
+        async def called(*asked: Any, **more: Any) -> Any:
+            if self.is_away:
+                raise StoreUnavailable("away")
+            return await verb(*asked, **more)
+
+        return called

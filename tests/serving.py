@@ -113,16 +113,20 @@ def _named(job: dict[str, Any]) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def serving(url: str, *, sweep: bool = False, token: str | None = None) -> AsyncIterator[Served]:
+async def serving(
+    url: str, *, sweep: bool = False, token: str | None = None, require_token: bool = False
+) -> AsyncIterator[Served]:
     store = store_from_url(url)
     await store.open()
     sweeping: asyncio.Task[None] | None = None
     try:
         engine = Engine(store)
+        if require_token:
+            await engine.tokens.create("first", "admin")  # or it would not listen
         if sweep:
             sweeping = asyncio.create_task(Sweeper(engine, lease_seconds=3.0).run())
         with kept_port() as port:  # where a story stops its server and starts another one
-            async with Service(engine, port=port, token=token) as service:
+            async with Service(engine, port=port, token=token, require_token=require_token) as service:
                 headers = {} if token is None else {"authorization": f"Bearer {token}"}
                 async with httpx.AsyncClient(
                     base_url=service.url, headers=headers, timeout=60, trust_env=False

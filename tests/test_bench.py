@@ -40,6 +40,9 @@ FIGURES = {
     Kind.CLAIM: CLAIM_COSTS,
     Kind.HTTP: {"rate", "direct_rate", "ratio", "p50_ms", "p99_ms"},
     Kind.STREAMS: {"rate", "alone_rate", "ratio", "listeners", "events", "server_mb"},
+    Kind.SCRAPE: {
+        f"{name}_{part}_ms" for name in ("metrics", "api", "queued") for part in ("first", "p50", "max")
+    },
     Kind.GROWTH: {"rate", "queued_rate", "queued_ratio", "finished_rate", "finished_ratio"}
     | {"claim_ms", "claim_queued_ratio", "claim_finished_ratio"}
     | {f"{tenth}_tenth_{figure}" for tenth in ("first", "last") for figure in ("rate", "mb")}

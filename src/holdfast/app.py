@@ -8,6 +8,7 @@ used on; `async with` or `close()` ends it.
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import os
 from collections.abc import Callable, Iterable
@@ -40,6 +41,7 @@ from holdfast.step_function import (
 )
 from holdfast.store import store_from_url
 from holdfast.store.foreign import check_joinable
+from holdfast.tracing import tracing_of
 from holdfast.waiting import StandIn, ended
 from holdfast.worker.attempt import Function, Handler
 from holdfast.worker.transaction import AsyncStatements, Statements
@@ -47,6 +49,7 @@ from holdfast.working import Working
 
 if TYPE_CHECKING:
     from holdfast.client import AnyEngine
+    from holdfast.tracing.spans import Tracing
 
 log = logging.getLogger("holdfast")
 
@@ -81,7 +84,8 @@ class Execution(msgspec.Struct, frozen=True):
 class Holdfast(Operating, Playbooks, Working):
     """The `url` is a database's, or a server's (`http://…`, with the token of the environment's
     HOLDFAST_TOKEN). Without one it is the environment's HOLDFAST_DB, else a file in the current folder.
-    `retention` (seconds or "30d") prunes finished executions of that age; None keeps them."""
+    `retention` (seconds or "30d") prunes finished executions of that age; None keeps them. With `tracing`
+    each attempt of its workers is a span of OpenTelemetry (extra `otel`)."""
 
     def __init__(
         self,
@@ -89,6 +93,7 @@ class Holdfast(Operating, Playbooks, Working):
         *,
         payload_bytes_max: int = PAYLOAD_BYTES_MAX_DEFAULT,
         retention: float | str | None = None,
+        tracing: bool | Tracing = False,
     ) -> None:
         if url is None:
             url = os.environ.get(URL_VARIABLE) or URL_DEFAULT
@@ -102,6 +107,7 @@ class Holdfast(Operating, Playbooks, Working):
         self.url = check_address(url)  # a wrong one is refused here, not at the first use
         self._payload_bytes_max = payload_bytes_max
         self._retention = None if retention is None else parse_duration(retention, field="retention")
+        self._tracing = tracing_of(tracing)
         self._pipelines: dict[str, Definition] = {}
         self._handlers: dict[str, Handler] = {}
         self._functions = {}
@@ -272,6 +278,13 @@ class Holdfast(Operating, Playbooks, Working):
         is_known = self._stand_in is None and self._registered == (self._engine, len(self._pipelines))
         return self._engine if is_known and self._loop is asyncio.get_running_loop() else None
 
+    def apart(self) -> Holdfast:
+        """The same program with connections of its own: for another thread, or a process that was forked."""
+        other = copy.copy(self)
+        other._engine, other._registered, other._loop = None, (None, 0), None
+        other._opening, other._entered = asyncio.Lock(), 0
+        return other
+
     def use_database(self, url: str) -> None:
         """Another address than the one in the program; before it is used for the first time."""
         if self._engine is not None:
@@ -289,7 +302,11 @@ class Holdfast(Operating, Playbooks, Working):
             return  # it is closed by its rehearsal, and the engine it stands for is not to be touched
         if self._engine is not None and self._loop is asyncio.get_running_loop():
             engine, self._engine = self._engine, None
-            await (engine.store.close() if isinstance(engine, Engine) else engine.close())
+            if isinstance(engine, Engine):
+                await engine.keeper.close()
+                await engine.store.close()
+            else:
+                await engine.close()
 
     async def __aenter__(self) -> Holdfast:
         await self.engine()

@@ -26,9 +26,9 @@ class Operating:
         controls = (await self.engine()).controls
         return await controls.set_limit(name, max_concurrency, manual_reserve, by=by)
 
-    async def remove_limit(self, name: str) -> bool:
+    async def remove_limit(self, name: str, *, by: str = "") -> bool:
         """Whether it was set. Steps that name it run without a limit then."""
-        return await (await self.engine()).controls.remove_limit(name)
+        return await (await self.engine()).controls.remove_limit(name, by=by)
 
     async def limits(self) -> list[LimitView]:
         """Those that are set, and those that steps name and nobody has set; with what runs and what waits."""
@@ -57,10 +57,11 @@ class Operating:
         playbook: str | None = None,
         lane: Lane | str | None = None,
         limit: str | None = None,
+        by: str = "",
     ) -> Pause | None:
         """The pause that has ended with this; None where there was none."""
         kind, name = _target(step=step, playbook=playbook, lane=lane, limit=limit)
-        return await (await self.engine()).controls.resume(kind, name)
+        return await (await self.engine()).controls.resume(kind, name, by=by)
 
     async def pauses(self) -> list[Pause]:
         """The oldest first."""

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
+from holdfast.core.access import TokenRow
 from holdfast.core.catalogue import Category
 from holdfast.core.failures import Failure
 from holdfast.core.model import (
@@ -133,6 +134,23 @@ class HeartbeatRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 class Lease(msgspec.Struct, frozen=True):
     queue_id: int
     fence: str
+
+
+class TakeOverRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Go on with attempts that another has leased, under new fences, which the `token` makes: with the same
+    token the call may be repeated."""
+
+    worker_id: Name
+    leases: Annotated[list[Lease], Meta(min_length=1, max_length=LEASE_JOBS_MAX)]
+    token: Token
+    lease_seconds: LeaseSeconds = LEASE_SECONDS_DEFAULT
+
+
+class TakeOverAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The attempts that could be taken over; the leases of all others are stale."""
+
+    jobs: list[Leased]
+    now: float
 
 
 class ReleaseRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -303,6 +321,13 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True):
     """`ticket` moves whenever something may have happened."""
 
     ticket: int
+
+
+class CreatedToken(msgspec.Struct, frozen=True, kw_only=True):
+    """`text` is the token itself: shown this once, and kept nowhere."""
+
+    token: TokenRow
+    text: str
 
 
 class Info(msgspec.Struct, frozen=True, kw_only=True):

@@ -149,7 +149,7 @@ def test_a_healthy_installation_is_all_well(sqlite_url: str) -> None:
     assert {level for checks in found.values() for level, _ in checks} == {"ok"}
     assert list(found) == [
         *("database", "version", "durability", "schema", "clock"),
-        *("workers", "waiting", "leases", "dead"),
+        *("workers", "versions", "waiting", "leases", "dead"),
     ]
 
 

@@ -244,7 +244,7 @@ def test_a_server_that_wants_a_token_lets_in_whoever_has_it(database: str) -> No
             assert (said.code, said.out) == (2, ""), (command, said)
             assert "The token is missing." in said.err and "HOLDFAST_TOKEN" in said.err
         said = holdfast(address, "executions", HOLDFAST_TOKEN="another-one-that-is-long-enough")
-        assert said.code == 2 and "The token is not the server's." in said.err
+        assert said.code == 2 and "The token is not one of this server's." in said.err
         assert "another-one" not in said.err
         assert listed(holdfast(address, "executions", "--json", HOLDFAST_TOKEN=TOKEN)) == ["mail"]
         assert holdfast(address, "queue", "--json").json["error"]["code"] == "access_refused"

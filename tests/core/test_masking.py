@@ -72,3 +72,8 @@ def test_a_secret_at_the_cut_is_masked_before_it_is_cut() -> None:
     secret = " http://user:" + "hunter2" * 9 + "@host"
     assert "hunter2" not in clean_message("x" * (MESSAGE_CHARS_MAX - 20) + secret)
     assert "hunter2" not in clean_trace(secret + "x" * (TRACE_BYTES_MAX - 20))
+
+
+def test_a_servers_token_is_masked_wherever_it_stands() -> None:
+    text = f"sent holdfast_0123456789ab_{'aB-_9' * 8}xyz to them"
+    assert mask_secrets(text) == "sent holdfast_0123456789ab_*** to them"

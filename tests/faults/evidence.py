@@ -204,8 +204,12 @@ class Evidence:
         for job in self.jobs.values():
             told_leases = len(self._leases[job.id])
             self._tell(
-                f"leased {job.leases} times, {told_leases} in the log: {job}", told_leases != job.leases
+                f"leased {job.leases} times, {told_leases} in the log: {job}",
+                not self._are_all_told(job, told_leases),
             )
+
+    def _are_all_told(self, job: JobLine, told_leases: int) -> bool:
+        return told_leases == job.leases
 
     def _examine_starts(self) -> None:
         """The ledgers against the rows: no fence twice, and nothing begun that was complete."""
@@ -215,14 +219,10 @@ class Evidence:
         again: list[Start] = []
         given_back: list[Start] = []
         for start in self.starts:
-            job = self.jobs.get(start.job)
-            leases = self._leases.get(start.job, [])
-            if job is None or start.lease_number > len(leases):
+            job, lease = self.jobs.get(start.job), self._lease_of(start)
+            if job is None or lease is None:
                 unknown.append(start)
                 continue
-            lease = leases[start.lease_number - 1]
-            if (lease.attempt, lease.worker) != (start.attempt, start.worker):
-                unknown.append(start)
             if job.status == "done" and start.lease_number > _number(job.settled_fence):
                 again.append(start)
             if lease.end is EventType.LEASE_RELEASED:
@@ -234,6 +234,14 @@ class Evidence:
         self._tell("attempts that began after they were given back", [str(start) for start in given_back])
         settled = {(job.id, job.settled_fence) for job in self.jobs.values() if job.status == "done"}
         self._tell("completed by an attempt that never began", settled - fences.keys())
+
+    def _lease_of(self, start: Start) -> Lease | None:
+        """The one under which it began, as the log tells it."""
+        leases = self._leases.get(start.job, [])
+        if start.lease_number > len(leases):
+            return None
+        lease = leases[start.lease_number - 1]
+        return lease if (lease.attempt, lease.worker) == (start.attempt, start.worker) else None
 
     def _examine_effects(self) -> None:
         """Exactly the effects of the attempts that completed, each once."""

@@ -7,8 +7,9 @@
 A share of the attempts fails, before, inside or after the transaction. Effects go through
 `ctx.transaction()`: one row for each completed attempt, with its fence, or none.
 
-Two pipelines run the same stages. `sturdy` has attempts enough for any storm: each of its executions must
-complete. `fragile` has three, and may also end as exhausted or poisoned, for the right reason.
+Three pipelines run the same stages. `sturdy` has attempts enough for any storm: each of its executions must
+complete. `fragile` has three, and may also end as exhausted or poisoned, for the right reason. The items of a
+batch of `gathered` meet before they are delivered.
 
     storm_worker.py URL FOLDER NAME PARENT LEASE_SECONDS [WINDOW COUNT]
 """
@@ -35,12 +36,13 @@ from holdfast import Context, Holdfast, Retry, TransientError
 
 CONCURRENCY = 4
 POLL_SECONDS = 0.2
-STURDY, FRAGILE = "sturdy", "fragile"
-ERROR_SHARE = {STURDY: 0.1, FRAGILE: 0.3}
+STURDY, FRAGILE, GATHERED = "sturdy", "fragile", "gathered"
+ERROR_SHARE = {STURDY: 0.1, FRAGILE: 0.3, GATHERED: 0.1}
 RETRIES = {
     STURDY: (Retry(max_attempts=300, initial_delay=0.02, max_delay=0.2), 200),
     FRAGILE: (Retry(max_attempts=3, initial_delay=0.02), 2),
 }
+RETRIES[GATHERED] = RETRIES[STURDY]
 STAGES = ("parse", "embed", "deliver")
 INSERT = "INSERT INTO effects (job, execution, step, fence) VALUES ($1, $2, $3, $4)"
 COUNT = "UPDATE counters SET n = n + 1 WHERE id = $1"
@@ -112,7 +114,9 @@ def app(url: str, ledger: Ledger | None = None, order: Order | None = None) -> H
 
     for name, (retry, max_crashes) in RETRIES.items():
         step = hf.step(retry=retry, max_crashes=max_crashes)
-        hf.pipeline(name, [step(parse), step(embed), step(deliver)])
+        barrier = {"after": "embed"} if name == GATHERED else None
+        last = hf.step(retry=retry, max_crashes=max_crashes, barrier=barrier)
+        hf.pipeline(name, [step(parse), step(embed), last(deliver)])
     return hf
 
 

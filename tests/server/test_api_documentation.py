@@ -20,7 +20,7 @@ NAMED = re.compile(r"\{(\w+):\w+\}")
 ROUTE = re.compile(r"`(?:GET|HEAD|POST|PUT|PATCH|DELETE) /[^`\s]*`")
 # What a handler raises, or what only a client or a worker of its own meets.
 NEVER_SENT = {"holdfast_error", "transient_error", "transaction_lost", "transaction_unavailable"}
-NEVER_SENT |= {"retry_refused", "access_refused", "server_unavailable"}
+NEVER_SENT |= {"retry_refused", "access_refused", "server_unavailable", "broker_unavailable"}
 
 
 def routes() -> set[str]:

@@ -23,6 +23,7 @@ from holdfast.core.errors import (
 from holdfast.core.model import Completed, Lane, LeaseRef, LeaseResult, Report
 from holdfast.engine import Engine, Submission
 from holdfast.server.service import Service
+from holdfast.wire import TOKEN_VARIABLE
 from holdfast.worker import announcing
 from running import eventually, run
 from serving import LEASING, Served, answers_lost, connected, on_a_server, serving
@@ -417,3 +418,42 @@ def test_a_worker_that_asks_for_one_lane_only_still_offers_both(store_url: str) 
             go_on.set()
 
     on_a_server(store_url, story)
+
+
+def test_a_workers_token_is_all_that_a_worker_needs_and_lets_it_read_nothing_else(store_url: str) -> None:
+    async def story(s: Served) -> None:
+        texts = {role: (await s.engine.tokens.create(role, role)).text for role in ("worker", "operator")}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(TOKEN_VARIABLE, texts["worker"])
+            async with Holdfast(s.url) as hf:
+
+                @hf.step
+                async def greet(ctx: Context) -> str:
+                    return f"Hello, {ctx.workload['name']}"
+
+                hf.pipeline("greetings", [greet])
+                async with hf.working(), Client(s.url, token=texts["operator"]) as operator:
+
+                    async def is_offered() -> bool:
+                        return any(
+                            "greetings/greet" in worker.handlers for worker in await operator.living_workers()
+                        )
+
+                    await eventually(is_offered)
+                    [started] = await operator.submit(
+                        [Submission(path="greetings", workload={"name": "Oslo"})]
+                    )
+
+                    async def has_ended() -> bool:
+                        return (await operator.view(started.id)).result == "Hello, Oslo"
+
+                    await eventually(has_ended)
+                for refused in (
+                    hf.submit("greetings", {"name": "Bergen"}),
+                    hf.cancel(started.id),
+                    hf.executions(),
+                ):
+                    with pytest.raises(AccessRefused, match="worker"):
+                        await refused
+
+    on_a_server(store_url, story, require_token=True)

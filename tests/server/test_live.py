@@ -224,16 +224,6 @@ def test_what_is_committed_while_somebody_catches_up_is_told(store_url: str) -> 
     run(main())
 
 
-def test_a_place_of_the_future_is_now(store_url: str) -> None:
-    async def main() -> None:
-        async with opened(store_url) as store, broadcasting(store) as live:
-            ear = await listen(live, after="1.999999")
-            await submit(store)
-            await ear.hears(2)
-
-    run(main())
-
-
 # places as words
 
 

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from engine_scenario import Scenario, on_both_stores, stage
-from holdfast.core.errors import StoreUnavailable
 from holdfast.server import audience, catching_up, feed, pace
 from holdfast.server import live as live_module
 from holdfast.server.live import Live
 from holdfast.server.pace import Pace
 from holdfast.server.position import Position
-from live_scenario import Ear, broadcasting, listen
+from live_scenario import Absence, Ear, broadcasting, listen
 from running import eventually, run
 from store_scenario import new, opened, raw_connection, submit
 
@@ -349,27 +348,6 @@ def test_a_silent_stream_says_that_it_is_there_and_where(
 
 
 # the store goes away
-
-
-class Absence:
-    """Makes the verbs that a feed reads with fail for a while."""
-
-    VERBS = (
-        "last_event_row", "event_rows", "event_rows_at", "event_gaps", "open_transactions", "begun_since",
-    )  # fmt: skip
-
-    def __init__(self, store: Any) -> None:
-        self.is_away = False
-        for verb in self.VERBS:
-            setattr(store, verb, self._unless_away(getattr(store, verb)))
-
-    def _unless_away(self, verb: Any) -> Any:
-        async def called(*asked: Any, **more: Any) -> Any:
-            if self.is_away:
-                raise StoreUnavailable("away")
-            return await verb(*asked, **more)
-
-        return called
 
 
 def test_streams_outlive_the_absence_of_the_store(

@@ -107,8 +107,9 @@ def _has_room(limit: LimitLine, used: dict[str, int], lane: str) -> bool:
     )
 
 
-def check_leases(before: Sight, now: Sight, *, steered: Collection[str]) -> None:
-    """`steered` names the limits that somebody may have changed since, and `pauses` where those were."""
+def check_leases(before: Sight, now: Sight, *, steered: Collection[str], hands_changed: bool) -> None:
+    """`steered` names the limits that somebody may have changed since, and `pauses` where those were. Where
+    `hands_changed`, a lease that has another fence may have been taken over."""
     for name, limit in now.limits.items():
         if name in steered:
             continue
@@ -130,5 +131,7 @@ def check_leases(before: Sight, now: Sight, *, steered: Collection[str]) -> None
     if "pauses" not in steered and now.pauses:
         for id_, job in now.jobs.items():
             old = before.jobs.get(id_)
+            if hands_changed and old is not None and old.fence is not None:
+                continue
             if job.fence is not None and (old is None or job.fence != old.fence):
                 ensure(not now.is_paused(job), "leased although it was paused: {} {}", job, now.pauses)

@@ -72,6 +72,8 @@ class Invariants:
         self.pruned_before: float | None = None
         self.steered: set[str] = set()
         """The limits that were, or may have been, changed in this step; `pauses` for those."""
+        self.hands_changed = False
+        """Whether leases were, or may have been, taken over in this step."""
 
     @property
     def executions(self) -> dict[int, ExecutionLine]:
@@ -123,10 +125,11 @@ class Invariants:
         self.flow.look(now)
         self.gates.check_waves(now.batches)
         self.gates.look(before, now, may_prune=self.pruned_before is not None)
-        check_leases(before, now, steered=self.steered)
+        check_leases(before, now, steered=self.steered, hands_changed=self.hands_changed)
         self._check_promises()
         self.pruned_before = None
         self.steered = set()
+        self.hands_changed = False
 
     def _is_chain(self, line: ExecutionLine) -> bool:
         return self._definitions[line.definition_id].is_linear
@@ -151,7 +154,8 @@ class Invariants:
         place = place_of(event.data.get("visit", 1), event.data.get("element", NO_ELEMENT))
         begun = self._begun.pop((event.execution_id, event.step or "", place), None)
         if begun is not None:
-            ensure(_without_id(event) == _without_id(begun), "{} began as {}", event, begun)
+            told = _led_by(begun, event.data["worker"]) if self.hands_changed else begun
+            ensure(_without_id(event) == _without_id(told), "{} began as {}", event, begun)
         return begun is not None
 
     def _tell_beginnings(self, jobs: Iterable[JobLine]) -> set[int]:
@@ -159,6 +163,9 @@ class Invariants:
         told = set()
         for job in jobs:
             place = (job.execution_id, job.step, job.place)
+            if job.status == JobStatus.LEASED and self.hands_changed and place in self._begun:
+                log, known = self._logs[job.execution_id], self._begun[place]
+                self._begun[place] = log[log.index(known)] = _led_by(known, job.worker_id)
             if job.status != JobStatus.LEASED or place in self._begun:
                 continue
             data = {"attempt": job.attempts, "is_retry": job.attempts > 1, "worker": job.worker_id}
@@ -208,6 +215,9 @@ class Invariants:
             now,
         )
         silent = before._replace(lease_until=now.lease_until) == now
+        if self.hands_changed and before.fence and now.fence:
+            taken = before._replace(lease_until=now.lease_until, fence=now.fence, worker_id=now.worker_id)
+            silent |= taken == now
         if before.held_by == CHILD:  # its child has ended, and its own log does not tell that
             freed = before._replace(held_by=None, available_at=now.available_at, parked=now.parked)
             silent |= freed == now
@@ -391,6 +401,10 @@ class Invariants:
         fresh.gates.forgive(self.gates)
         await fresh.look(store)
         ensure(not fresh.running, "these never ended: {}", fresh.running)
+
+
+def _led_by(begun: Event, worker: str | None) -> Event:
+    return msgspec.structs.replace(begun, data={**begun.data, "worker": worker})
 
 
 def _without_id(event: Event) -> Event:

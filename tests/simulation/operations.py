@@ -31,6 +31,7 @@ from simulation.workers import (
     report_late,
     report_otherwise,
     sweep,
+    take_over,
 )
 from simulation.world import Operation
 
@@ -64,9 +65,11 @@ OPERATIONS: dict[Operation, float] = {
     prune: 1,
     look: 2,
     pass_time: 12,
+    take_over: 4,
 }
 
-# Where playbooks are looked at: less of what is about chains only, more of what moves many jobs at once.
+# Where playbooks are looked at: less of what is about chains only, more of what moves many jobs at once, and
+# nothing of what is about leases alone.
 OF_FLOW: dict[Operation, float] = {
     submit: 0.4,
     lease: 1.5,
@@ -78,4 +81,5 @@ OF_FLOW: dict[Operation, float] = {
     attend: 0.1,
     look_at_batch: 1.0,
     deploy: 0.1,
+    take_over: 0,
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from holdfast.core.errors import StoreUnavailable
 from holdfast.core.model import AckCode, Completed, Failed, JobStatus, Lane, Outcome, Report
 from simulation.claim_rules import Asked, expected_alone_ready, expected_claim, expected_next_due, ready
 from simulation.flow_rules import moves_along
@@ -237,6 +238,49 @@ async def release(world: World) -> Afterwards:
                 available_at = max(now, old.scheduled_for or now)
                 given_back = (row.attempts, row.available_at) == (old.attempts - 1, available_at)
                 ensure(given_back, "{} was given back: {}", old, row)
+
+    return afterwards
+
+
+async def take_over(world: World) -> Afterwards:
+    """Another worker goes on with attempts that were leased before, or is told of them too late. An answer
+    that was lost is most often asked for again, of whoever answers then."""
+    attempts = world.pick(world.held + (world.taken_from() or world.past)[-3:], 3)
+    if not attempts:
+        return None
+    process, before, now = world.some_process(), world.invariants.jobs, world.clock.now
+    worker, leases = world.random.choice(WORKERS), [attempt.ref for attempt in attempts]
+    asked = {"token": f"taken-{world.number():06x}", "lease_seconds": LEASE_SECONDS_MAX}
+    world.invariants.hands_changed = True
+    world.tell("{} gives to {} {}", process, worker, leases)
+    is_answered = True
+    try:
+        jobs = await process.engine.take_over(worker, leases, **asked)
+    except StoreUnavailable:
+        if world.random.random() < 0.3:
+            raise
+        is_answered = False
+        jobs = await world.random.choice(world.processes).engine.take_over(worker, leases, **asked)
+    world.tell("    {}", [job.queue_id for job in jobs])
+    world.invariants.leased(jobs, now)
+    taken = {job.queue_id for job in jobs}
+    for attempt in attempts:
+        if attempt.ref.queue_id in taken:
+            world.put_away(attempt)
+    world.held += [Attempt(worker, job) for job in jobs]
+
+    def afterwards() -> None:
+        standing = {
+            lease.queue_id
+            for lease in leases
+            if (old := before.get(lease.queue_id)) and old.fence == lease.fence
+        }
+        ensure(taken == standing if is_answered else taken <= standing, "{} of {} taken", taken, standing)
+        for job in jobs:
+            old, row = before[job.queue_id], world.invariants.jobs[job.queue_id]
+            given = old._replace(fence=job.fence, worker_id=worker, lease_until=now + LEASE_SECONDS_MAX)
+            ensure(row == given, "{} was taken over as {}", old, row)
+            world.invariants.check_outputs(job)
 
     return afterwards
 

@@ -209,6 +209,9 @@ class World:
         of_flow: Callable[[Operation], float] = lambda _: 1.0,
     ) -> None:
         """`of_flow` is by how much an operation is more frequent where playbooks are looked at."""
+        if self.is_of_flow:
+            kept = [place for place, operation in enumerate(operations) if of_flow(operation)]
+            operations, weights = [operations[place] for place in kept], [weights[place] for place in kept]
         # Every seed has a character of its own: what is rare in one is common in another.
         weights = [weight * self.random.choice((0.2, 1, 1, 3)) for weight in weights]
         if self.is_of_flow:

@@ -8,15 +8,18 @@ import apsw
 import pytest
 
 from holdfast.core import transitions
+from holdfast.core.access import Role, TokenRow
+from holdfast.core.audit import Deed, audited
 from holdfast.core.limits import FLEET_LIMIT, Limit
 from holdfast.core.model import Lane, Mode, WorkerRow
 from holdfast.core.pauses import PauseKind
 from holdfast.store import Store, exchange
 from holdfast.store.changes import ChangedJob, Changes, FinishedJob, NewJob, NextElements
-from holdfast.store.interface import Beat, ExecutionFilter, FailureFilter, JobFilter, Locked, NewBatch
+from holdfast.store.interface import Beat, ExecutionFilter, FailureFilter, JobFilter, Locked, NewBatch, Taking
 from holdfast.store.queries import listing, load_queries, numbered
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.stages import FollowingJob
+from holdfast.store.tallies import Tally
 from running import run
 from store_plans import FILL_EXECUTIONS, explained, rows_touched
 from store_scenario import (
@@ -39,6 +42,10 @@ from store_scenario import (
 WORKER = WorkerRow(
     worker_id="w", host="h", pid=1, version="1", concurrency=1, lanes=(), handlers=(),
     started_at=NOW, seen_at=NOW, seen_until=NOW,
+)  # fmt: skip
+TOKEN = TokenRow(
+    id="t", name="ops", role=Role.ADMIN, created_at=NOW, created_by="ann", expires_at=None, revoked_at=None,
+    revoked_by=None, last_used_at=None,
 )  # fmt: skip
 FOLLOWING = FollowingJob("third", 1, GROUP, 3)
 FUTURE_ROWS = 20_000
@@ -392,16 +399,30 @@ async def use_every_verb(store: Store) -> None:
     await store.latest_definitions(None, 1)
     await store.catalog(None, limit=1)
     await store.definition_source(1)
-    await store.open_work()
+    await store.open_work(NOW)
+    await store.highest_event_row()
+    await store.take_over([Taking(1, "f", "g")], "w", NOW, 60.0)
     await store.execution_counts()
+    await store.open_executions()
+    assert await store.write_tallies("s", [Tally("n", "[]", 1)], NOW, is_new=True)
+    assert await store.write_tallies("s", [Tally("n", "[]", 2)], NOW, is_new=False)
+    await store.fold_tallies(seen_before=NOW + 1)
+    await store.tallies()
     await store.failures(FailureFilter(), 0, 1)
     await store.failure_groups(FailureFilter(), 1)
     await store.set_limit(Limit("portal", 5), "ann", NOW)
     await store.limits()
-    await store.remove_limit("portal")
+    await store.remove_limit("portal", "", NOW)
     for _ in range(2):
         await store.pause(PauseKind.LANE, "bulk", "ann", "", NOW)
-    await store.resume(PauseKind.LANE, "bulk")
+    await store.resume(PauseKind.LANE, "bulk", "", NOW)
+    deed = audited("ann", Deed.CREATE_TOKEN, "token ann")
+    await store.add_token(TOKEN, "hash", deed)
+    await store.token_used(TOKEN.id, NOW)
+    await store.token(TOKEN.id)
+    await store.tokens(10)
+    await store.revoke_token(TOKEN.id, "ann", deed, NOW)
+    await store.audit(limit=10)
     await store.pauses()
     for _ in range(2):
         batch, _created = await store.create_batch(
@@ -429,6 +450,7 @@ async def use_every_verb(store: Store) -> None:
     [held] = await claim(store, limit=1)
     assert await store.complete_held([held_stage(held, following=FOLLOWING)], NOW)
     await store.prune(NOW + 1, 10)
+    await store.leave_out_numbers(1)
 
 
 SAID_ELSEWHERE = Path(exchange.__file__).read_text()
@@ -463,7 +485,7 @@ def test_sqlite_lists_the_jobs_of_an_execution_by_an_index(sqlite_url: str) -> N
     run(main())
 
 
-@pytest.mark.parametrize("query", ["failures", "failure_groups", "open_work", "held_work", "limit_rows"])
+@pytest.mark.parametrize("query", ["failures", "failure_groups", "held_work", "limit_rows"])
 def test_sqlite_looks_at_what_is_open_or_failed_by_partial_indexes(sqlite_url: str, query: str) -> None:
     async def main() -> None:
         async with opened(sqlite_url) as store:

@@ -75,7 +75,7 @@ def test_an_announcement_forgets_the_long_silent_and_nobody_else(store_url: str)
 def test_open_work_is_counted_by_status_handler_and_lane(store_url: str) -> None:
     async def main() -> None:
         async with opened(store_url) as store:
-            assert await store.open_work() == []
+            assert await store.open_work(NOW) == []
             other = GROUP._replace(handler="other", lane="manual")
             await submit(
                 store,
@@ -85,12 +85,13 @@ def test_open_work_is_counted_by_status_handler_and_lane(store_url: str) -> None
             [leased, finished] = await claim(store, limit=2)
             await complete(store, finished)
             assert {leased.execution_id, finished.execution_id} == {1, 2}
-            assert await store.open_work() == [
-                OpenWork(JobStatus.QUEUED, "other", Lane.MANUAL, 1, NOW),
+            assert await store.open_work(NOW) == [
+                OpenWork(JobStatus.QUEUED, "other", Lane.MANUAL, 1, NOW, ready=1),
                 OpenWork(JobStatus.LEASED, "send", Lane.BULK, 1, leased_since(leased.execution_id)),
                 OpenWork(JobStatus.QUEUED, "send", Lane.BULK, 1, NOW + 100),
             ]
-            assert [item.handler for item in await store.open_work(due_at=NOW)] == ["other", "send"]
+            assert [item.ready for item in await store.open_work(NOW - 1)] == [0, 0, 0]
+            assert [item.ready for item in await store.open_work(NOW + 100)] == [1, 0, 1]
             assert await store.execution_counts() == {
                 ExecutionStatus.RUNNING: 3,
                 ExecutionStatus.COMPLETED: 1,
@@ -107,9 +108,9 @@ def test_open_work_that_must_run_alone_is_counted_apart(store_url: str) -> None:
         async with opened(store_url) as store:
             alone = GROUP._replace(alone=True)
             await submit(store, new(), new(group=alone), new(group=alone, available_at=NOW - 3))
-            assert await store.open_work(due_at=NOW) == [
-                OpenWork(JobStatus.QUEUED, "send", Lane.BULK, 1, NOW),
-                OpenWork(JobStatus.QUEUED, "send", Lane.BULK, 2, NOW - 3, alone=True),
+            assert await store.open_work(NOW) == [
+                OpenWork(JobStatus.QUEUED, "send", Lane.BULK, 1, NOW, ready=1),
+                OpenWork(JobStatus.QUEUED, "send", Lane.BULK, 2, NOW - 3, alone=True, ready=2),
             ]
 
     run(main())

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -375,6 +376,21 @@ def test_a_wrong_log_call_is_left_to_its_author(caplog: pytest.LogCaptureFixture
     secrets.mask_in_logs("something secret")
     record = logging.getLogRecordFactory()("x", 20, "f", 1, "%d %d", ("a",), None)
     assert record.args == ("a",)
+
+
+def test_a_wrong_log_call_tells_no_secret(capsys: pytest.CaptureFixture[str]) -> None:
+    secrets.mask_in_logs(SECRET)
+    logger = logging.Logger("wrong")
+    logger.addHandler(logging.StreamHandler(sys.stderr))
+    for message, *arguments in (
+        ("%d of %d", SECRET),
+        (f"{SECRET} %d", "x"),
+        ("%d", {"token": SECRET}),
+        ("%(a)d", {"a": SECRET}),
+    ):
+        logger.warning(message, *arguments)
+    told = capsys.readouterr().err
+    assert told.count("--- Logging error ---") == 4 and "***" in told and SECRET not in told
 
 
 # on the wire

@@ -1,11 +1,12 @@
-"""What is measured: twelve kinds of work, and the programs that do them through the public API.
+"""What is measured: thirteen kinds of work, and the programs that do them through the public API.
 
 Each scenario is a pipeline whose handlers do nothing, so that what is left is the engine and its
 database. Those whose figure is a rate have a raw counterpart, see raw.py and submits.py; a second process
 stands beside the first (fleet.py), the default settings beside the best. Of a batch, of a claim and of a
 drain it is shown that they stay as they are where there is ten times as much (batches.py), a full queue
 (claims.py) or a database that has grown (growth.py). A worker behind a server stands beside one at the
-database, and a server with a thousand listeners beside one with none (over_http.py).
+database, and a server with a thousand listeners beside one with none (over_http.py). What it costs to watch
+is shown where a great many executions are in the database (scrapes.py).
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Kind(Enum):
     CLAIM = "the cost of a claim, and of one in a full queue"
     HTTP = "executions per second over HTTP, and at the database; milliseconds"
     STREAMS = "executions per second over HTTP with a thousand listeners, and with none"
+    SCRAPE = "milliseconds of an answer with a great many rows in the database"
     GROWTH = "executions per second with a great many rows in the way, and without; and of a long drain"
 
 
@@ -162,6 +164,16 @@ STREAMS = Scenario(
     kind=Kind.STREAMS,
 )
 
+SCRAPE = Scenario(
+    name="scrape",
+    about="/metrics and /api/metrics of a server whose database has so many executions finished, and /metrics"
+    " with as many queued; the first answer, and the middle and the slowest one of those that follow",
+    steps=("work",),
+    size=1_000_000,
+    size_quick=100_000,
+    kind=Kind.SCRAPE,
+)
+
 SCENARIOS = {
     scenario.name: scenario
     for scenario in (
@@ -176,6 +188,7 @@ SCENARIOS = {
         CLAIM,
         HTTP,
         STREAMS,
+        SCRAPE,
         GROWTH,
     )
 }

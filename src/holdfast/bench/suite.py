@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from holdfast.bench import copies, engine_run, growth, over_http, raw, submits
+from holdfast.bench import copies, engine_run, growth, over_http, raw, scrapes, submits
 from holdfast.bench.batches import batch_seconds
 from holdfast.bench.claims import claim_seconds
 from holdfast.bench.fleet import drain_seconds
@@ -36,6 +36,7 @@ ROUNDS_QUICK = 2
 SMALL_PART = 10
 CONCURRENCIES = (1, 16, 64, 256)
 PICK_UPS = 200
+SCRAPED = ("metrics", "api", "queued")
 BATCH_PARTS = ("submit", "settle", "open", "status")
 
 RAW_LOOPS: dict[str, RawLoop] = {"sqlite": run_raw_sqlite, "postgresql": run_raw_postgres}
@@ -92,6 +93,7 @@ class Sitting:
             Kind.CLAIM: self._claim,
             Kind.HTTP: self._http,
             Kind.STREAMS: self._streams,
+            Kind.SCRAPE: self._scrape,
             Kind.GROWTH: self._growth,
         }
         results: Results = {}
@@ -254,6 +256,15 @@ class Sitting:
             "events": max(one.events for one in heard),
             "server_mb": round(max(one.memory_bytes for one in heard) / 1e6, 1),
         }
+
+    async def _scrape(self, scenario: Scenario, place: Place) -> Figures:
+        taken = await scrapes.scraped(place, scenario, self.size_of(scenario), self.progress)
+        figures: Figures = {}
+        for name, answers in zip(SCRAPED, taken, strict=True):
+            figures[f"{name}_first_ms"] = round(answers.first * 1000, 2)
+            figures[f"{name}_p50_ms"] = _percentile_ms(answers.following, 50)
+            figures[f"{name}_max_ms"] = _percentile_ms(answers.following, 100)
+        return figures
 
     async def _growth(self, scenario: Scenario, place: Place) -> Figures:
         size = self.size_of(scenario)

@@ -12,7 +12,7 @@ from holdfast.bench.growth import long_drain
 from holdfast.bench.raw import BATCH
 from holdfast.bench.scenarios import SCENARIOS, Kind
 from holdfast.bench.submits import BULK, CALLERS
-from holdfast.bench.suite import BATCH_PARTS, Figures, Results, Sitting
+from holdfast.bench.suite import BATCH_PARTS, SCRAPED, Figures, Results, Sitting
 
 
 def show(results: Results, sitting: Sitting) -> None:
@@ -82,6 +82,11 @@ def _streams_cells(figures: Figures, size: int) -> list[str]:
     return [f"{size:,}", *rates, f"{figures['server_mb']:.0f}"]
 
 
+def _scrape_cells(figures: Figures, size: int) -> list[str]:
+    times = [[figures[f"{name}_{part}_ms"] for part in ("first", "p50", "max")] for name in SCRAPED]
+    return [f"{size:,}", *(f"{first:.0f}, {middle:.1f}, {slowest:.1f}" for first, middle, slowest in times)]
+
+
 def _growth_cells(figures: Figures, size: int) -> list[str]:
     rates = [f"{figures[f'{kept}_rate']:,} {figures[f'{kept}_ratio']:.0%}" for kept in ("queued", "finished")]
     return [f"{size:,}", f"{figures['rate']:,}", *rates]
@@ -139,6 +144,11 @@ _TABLES: list[tuple[set[Kind], list[str], Callable[[Figures, int], list[str]]]] 
         {Kind.STREAMS},
         ["executions", "heard /s", "alone /s", "of alone", "server MB"],
         _streams_cells,
+    ),
+    (
+        {Kind.SCRAPE},
+        ["executions", "/metrics ms\nfirst, p50, max", "/api/metrics ms", "/metrics ms\nall queued"],
+        _scrape_cells,
     ),
     (
         {Kind.GROWTH},

@@ -20,6 +20,8 @@ from typing import Any
 import click
 
 from holdfast import __version__
+from holdfast.cli.audit import audit
+from holdfast.cli.backup import backup, restored
 from holdfast.cli.batch import batch
 from holdfast.cli.bench import bench
 from holdfast.cli.cancel import cancel
@@ -41,6 +43,7 @@ from holdfast.cli.run import run
 from holdfast.cli.serve import serve
 from holdfast.cli.status import status
 from holdfast.cli.submit import submit
+from holdfast.cli.token import token
 from holdfast.cli.validate import validate
 from holdfast.cli.worker import worker
 from holdfast.core.errors import HoldfastError, StoreError, StoreUrlInvalid
@@ -55,8 +58,8 @@ FAMILIES = {
     "Playbooks": ("run", "validate", "catalog"),
     "Work": ("submit", "batch", "retry", "cancel", "redrive"),
     "Steer": ("limits", "pause", "resume"),
-    "Look": ("status", "executions", "events", "queue", "dead"),
-    "Run": ("serve", "worker", "migrate", "doctor"),
+    "Look": ("status", "executions", "events", "queue", "dead", "audit"),
+    "Run": ("serve", "worker", "token", "migrate", "backup", "restored", "doctor"),
     "Try": ("demo", "bench"),
 }
 
@@ -110,8 +113,8 @@ for _command in (
     *(run, validate, catalog),
     *(submit, batch, retry, cancel, redrive),
     *(limits, pause, resume),
-    *(status, executions, events, queue, dead),
-    *(serve, worker, migrate, doctor, demo, bench),
+    *(status, executions, events, queue, dead, audit),
+    *(serve, worker, token, migrate, backup, restored, doctor, demo, bench),
 ):
     commands.add_command(_command)
 

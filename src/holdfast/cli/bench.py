@@ -24,6 +24,7 @@ SCENARIO_NAMES = (
     "claim",
     "http",
     "streams",
+    "scrape",
     "growth",
 )
 

@@ -293,11 +293,11 @@ def _folder(*, keep: bool) -> Iterator[Path]:
 @contextlib.contextmanager
 def _logging_to(path: Path) -> Iterator[Path]:
     """The engine's own log goes to a file, as the workers' does: the demo tells the same from the events."""
-    from holdfast.cli.worker import LOG_FORMAT
+    from holdfast.logs import TEXT_FORMAT
 
     logger = logging.getLogger("holdfast")
     handler = logging.FileHandler(path, delay=True)
-    handler.setFormatter(logging.Formatter(LOG_FORMAT))
+    handler.setFormatter(logging.Formatter(TEXT_FORMAT))
     propagate, logger.propagate = logger.propagate, False
     logger.addHandler(handler)
     try:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
+from holdfast.cli.findings import BAD, OK, WARN, Finding, names
 from holdfast.cli.options import (
     EXIT_FAILED,
     FOREIGN_ADVICE,
@@ -25,15 +25,13 @@ from holdfast.cli.options import (
     refuse_missing_file,
     store_of,
 )
+from holdfast.cli.versions import about_the_server, about_versions
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.client import AnyEngine
     from holdfast.engine.overview import Overview
     from holdfast.store.inspection import Inspection
-    from holdfast.wire import Info
-
-OK, WARN, BAD = "ok", "warn", "bad"
 
 CLOCK_LEAD_SECONDS_MAX = 1.0
 # Workers sweep every few seconds; a lease that is over for so long was seen by nobody.
@@ -44,15 +42,6 @@ PAUSE_SECONDS_MAX = 86_400.0
 OPEN_BATCH_SECONDS_MAX = 3_600.0
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """`level` is ok, warn or bad; `action` says what to do where it is not ok."""
-
-    check: str
-    level: str
-    message: str
-    action: str = ""
-
-
 @click.command(
     epilog="Example:  holdfast doctor --db postgresql://holdfast@db/holdfast",
     short_help="Check database, workers and waiting work, and say what to do.",
@@ -61,8 +50,9 @@ class Finding(msgspec.Struct, frozen=True):
 @json_option
 def doctor(url: str, as_json: bool) -> None:
     """Check the database (reachable, writable, version, durable, schema, clock), the workers (living or
-    vanished), and the work (waiting for nobody, paused or left open for long, stuck, dead). Each finding
-    says what to do. With --server first the server, then the database as the server sees it.
+    vanished, of which versions), and the work (waiting for nobody, paused or left open for long, stuck,
+    dead). Each finding says what to do. With --server first the server, then the database as the server sees
+    it.
 
     Changes nothing. Exit code 0 where nothing is bad, 1 otherwise; a warning is not bad.
     """
@@ -132,14 +122,15 @@ async def _examine_server(url: str) -> list[Finding]:
     check = "server"
     try:
         async with opened_client(url) as client:
-            findings.append(_server(await client.info()))
+            info = await client.info()
+            findings.append(about_the_server(info))
             check = "database"
             seen = await client.inspection()
             findings += _about_the_database(seen, await client.now())
             if _is_in_the_way(seen):
                 return [*findings, _NOT_LOOKED_AT]
             check = "work"
-            return findings + await _about_the_work(client)
+            return findings + await _about_the_work(client, info.version)
     except HoldfastError as error:
         return [*findings, Finding(check, BAD, str(error), error.guidance or "")]
     except Exception as error:
@@ -150,20 +141,7 @@ _NOT_LOOKED_AT = Finding("work", WARN, "Workers and work were not looked at.", "
 
 
 def _is_in_the_way(seen: Inspection) -> bool:
-    return seen.schema_found != seen.schema_known or bool(seen.unwritable)
-
-
-def _server(info: Info) -> Finding:
-    from holdfast import __version__
-
-    if info.version == __version__:
-        return Finding("server", OK, f"It can be reached; Holdfast {info.version}, as here.")
-    return Finding(
-        "server",
-        WARN,
-        f"It can be reached, and is Holdfast {info.version}; here is {__version__}.",
-        "They may not understand each other in all things. Bring the older one up to date.",
-    )
+    return seen.schema_found < seen.schema_known or not seen.can_be_used or bool(seen.unwritable)
 
 
 def _broken(check: str, error: Exception) -> Finding:
@@ -190,7 +168,7 @@ def _about_the_database(seen: Inspection, server_now: float | None = None) -> It
             "schema",
             BAD,
             f"It belongs to another program, whose tables have names that Holdfast needs:"
-            f" {_names(seen.foreign_tables, str)}.",
+            f" {names(seen.foreign_tables, str)}.",
             FOREIGN_ADVICE,
         )
         return
@@ -232,6 +210,15 @@ def _schema(seen: Inspection, *, by_server: bool) -> Finding:
     if seen.schema_found == seen.schema_known:
         who = "the server" if by_server else "this Holdfast"
         return Finding("schema", OK, f"Version {seen.schema_found}, as {who} needs.")
+    if seen.schema_found > seen.schema_known and seen.can_be_used:
+        who = "the server" if by_server else "this Holdfast"
+        return Finding(
+            "schema",
+            WARN,
+            f"Version {seen.schema_found} is newer than {seen.schema_known}, which {who} knows. It can still"
+            " be used.",
+            f"Bring {who} up to date: an upgrade is under way, or was left half done.",
+        )
     if by_server:  # it was changed under the server, which had brought it up to date
         return Finding(
             "schema",
@@ -289,7 +276,7 @@ def _clock(seen: Inspection, server_now: float | None) -> Finding:
     return Finding("clock", OK, told)
 
 
-async def _about_the_work(engine: AnyEngine) -> list[Finding]:
+async def _about_the_work(engine: AnyEngine, servers_version: str | None = None) -> list[Finding]:
     from holdfast.cli.going_on import typed
     from holdfast.cli.output import counted
     from holdfast.cli.status import ALONE_ADVICE, start_advice, told_alone, told_vanished, told_waiting
@@ -308,11 +295,12 @@ async def _about_the_work(engine: AnyEngine) -> list[Finding]:
             "workers",
             OK,
             f"{counted(len(living), 'living worker')} with {counted(slots, 'slot')}:"
-            f" {_names(living, lambda worker: worker.worker_id)}.",
+            f" {names(living, lambda worker: worker.worker_id)}.",
         )
     else:
         start = typed("holdfast worker --app your_module:hf", app=True)
         add("workers", WARN, "No worker lives.", f"Start one:  {start}")
+    findings += about_versions(living, servers_version)
     for worker in overview.vanished[-VANISHED_SHOWN_MAX:]:
         add(
             "workers",
@@ -382,7 +370,7 @@ def _about_the_controls(overview: Overview) -> Iterator[Finding]:
                 "limits",
                 WARN,
                 f"Nobody has set the limit {limit.name}, which is named by"
-                f" {_names(limit.steps, str) or 'jobs of an older version'}: nothing is limited.",
+                f" {names(limit.steps, str) or 'jobs of an older version'}: nothing is limited.",
                 f"Set it:  {typed(f'holdfast limits set {limit.name} N')}",
             )
         elif most is not None and limit.manual_reserve == most and limit.waiting["bulk"]:
@@ -392,9 +380,3 @@ def _about_the_controls(overview: Overview) -> Iterator[Finding]:
                 f"The limit {limit.name} keeps all of its {most} for manual work; bulk work waits for ever.",
                 "Leave it some:  " + typed(f"holdfast limits set {limit.name} {most} --manual-reserve 0"),
             )
-
-
-def _names(items: Iterable[object], name: Callable[..., str], shown_max: int = 5) -> str:
-    names = [name(item) for item in items]
-    more = f" and {len(names) - shown_max} more" if len(names) > shown_max else ""
-    return ", ".join(names[:shown_max]) + more

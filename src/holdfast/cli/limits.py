@@ -116,9 +116,10 @@ def set_limit(
 
 @limits.command("remove", epilog="Example:  holdfast limits remove portal")
 @click.argument("name")
+@by_option
 @database_option
 @json_option
-def remove_limit(name: str, url: str, as_json: bool) -> None:
+def remove_limit(name: str, by: str, url: str, as_json: bool) -> None:
     """Remove the limit NAME: steps that name it run without one.
 
     Exit code 1 where it was not set.
@@ -127,7 +128,7 @@ def remove_limit(name: str, url: str, as_json: bool) -> None:
 
     async def run() -> bool:
         async with opened(url) as engine:
-            return await engine.controls.remove_limit(name)
+            return await engine.controls.remove_limit(name, by=by)
 
     removed = asyncio.run(run())
     if as_json:

@@ -39,20 +39,21 @@ def migrate(check: bool, url: str, as_json: bool) -> None:
     from holdfast.cli.output import say, show_json
 
     if is_server(url):
-        known = asyncio.run(_known_to(url))
+        found, known = asyncio.run(_of_server(url))
         if as_json:
-            show_json({"from": known, "to": known, "known": known, "check": check})
+            show_json({"from": found, "to": found, "known": known, "check": check})
         else:
-            say(
-                f"The server's database has schema version {known}, as the server needs. There is nothing to"
-                " do: a server brings its database up to date when it starts."
-            )
+            whose = f"The server's database has schema version {found}"
+            say(f"{whose}, {_as_known(found, known, 'the server')}. {_LEFT_TO_SERVERS}")
         return
     found, known = asyncio.run(_migrate(url, check=check))
     if as_json:
-        show_json({"from": found, "to": found if check else known, "known": known, "check": check})
-    elif found == known:
-        say(f"The database has schema version {known}, as this Holdfast needs. There is nothing to do.")
+        show_json(
+            {"from": found, "to": found if check else max(found, known), "known": known, "check": check}
+        )
+    elif found >= known:
+        as_known = _as_known(found, known, "this Holdfast")
+        say(f"The database has schema version {found}, {as_known}. There is nothing to do.")
     elif check:
         where = f"has schema version {found}" if found else "has no tables of Holdfast yet"
         say(f"The database {where}; this Holdfast needs version {known}. Run:  holdfast migrate")
@@ -60,12 +61,21 @@ def migrate(check: bool, url: str, as_json: bool) -> None:
         say(f"Migrated from schema version {found} to {known}.")
     else:
         say(f"Made the tables of schema version {known}.")
-    sys.exit(EXIT_FAILED if check and found != known else 0)
+    sys.exit(EXIT_FAILED if check and found < known else 0)
 
 
-async def _known_to(url: str) -> int:
+_LEFT_TO_SERVERS = "There is nothing to do: a server brings its database up to date when it starts."
+
+
+def _as_known(found: int, known: int, who: str) -> str:
+    return f"as {who} needs" if found == known else f"newer than {known}, which {who} knows and may still use"
+
+
+async def _of_server(url: str) -> tuple[int, int]:
+    """The version of its database, and the one that it knows."""
     async with opened_client(url) as client:
-        return (await client.info()).schema_version
+        seen = await client.inspection()
+        return seen.schema_found, seen.schema_known
 
 
 async def _migrate(url: str, *, check: bool) -> tuple[int, int]:
@@ -74,25 +84,26 @@ async def _migrate(url: str, *, check: bool) -> tuple[int, int]:
 
     store = store_of(url)
     known = len(load_migrations("sqlite" if _is_sqlite(store) else "postgresql"))
-    found = await _found(url, store)
+    found, oldest = await _found(url, store)
     if check:
-        check_schema_version(found, known, migrate=True, where="given")
+        check_schema_version(found, known, oldest=oldest, migrate=True, where="given")
     else:
         await store.open()
         await store.close()
     return found, known
 
 
-async def _found(url: str, store: Store) -> int:
+async def _found(url: str, store: Store) -> tuple[int, int | None]:
+    """The version of the database, and the oldest whose Holdfast may use it."""
     from holdfast.store.inspection import inspect
     from holdfast.store.sqlite import SqliteStore
 
     if isinstance(store, SqliteStore) and not store.path.exists():
-        return 0
+        return 0, None
     seen = await inspect(url)
     if seen.foreign_tables:  # opening it is refused: nobody is to be told to migrate it
         raise StoreUnusable("The database has tables of another program.", guidance=FOREIGN_ADVICE)
-    return seen.schema_found
+    return seen.schema_found, seen.schema_oldest
 
 
 def _is_sqlite(store: Store) -> bool:

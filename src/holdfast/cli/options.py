@@ -31,6 +31,8 @@ from click.core import ParameterSource
 from holdfast.core.errors import StoreUnusable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from holdfast.client import AnyEngine, Client
     from holdfast.store import Store
 
@@ -138,9 +140,11 @@ async def opened(url: str, *, create: bool = False) -> AsyncIterator[AnyEngine]:
     if not create:
         refuse_missing_file(store)
     await store.open()
+    engine = Engine(store)
     try:
-        yield Engine(store)
+        yield engine
     finally:
+        await engine.keeper.close()
         await store.close()
 
 
@@ -169,12 +173,17 @@ def store_of(url: str) -> Store:
     return store_from_url(url)
 
 
-def refuse_missing_file(store: Store) -> None:
+def missing_file(store: Store) -> Path | None:
+    """The SQLite file that it would make."""
     from holdfast.store.sqlite import SqliteStore
 
-    if isinstance(store, SqliteStore) and not store.path.exists():
+    return store.path if isinstance(store, SqliteStore) and not store.path.exists() else None
+
+
+def refuse_missing_file(store: Store) -> None:
+    if (path := missing_file(store)) is not None:
         raise StoreUnusable(
-            f"There is no database {store.path}.",
+            f"There is no database {path}.",
             guidance=f"Name yours with --db or {URL_VARIABLE}, or a server with --server; `holdfast migrate`"
             " makes a new one.",
         )

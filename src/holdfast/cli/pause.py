@@ -65,9 +65,10 @@ def pause(kind: str, name: str, reason: str, force: bool, by: str, url: str, as_
 )
 @click.argument("kind", type=KINDS)
 @click.argument("name")
+@by_option
 @database_option
 @json_option
-def resume(kind: str, name: str, url: str, as_json: bool) -> None:
+def resume(kind: str, name: str, by: str, url: str, as_json: bool) -> None:
     """End the pause of a step (PIPELINE/STEP), a playbook, a lane or a limit: what waits there may run.
 
     Exit code 1 where it was not paused.
@@ -76,15 +77,15 @@ def resume(kind: str, name: str, url: str, as_json: bool) -> None:
 
     async def run() -> tuple[Pause | None, list[Pause], float]:
         async with opened(url) as engine:
-            ended = await engine.controls.resume(kind, name)
+            ended = await engine.controls.resume(kind, name, by=by)
             return ended, await engine.controls.pauses(), await engine.now()
 
     ended, left, now = asyncio.run(run())
     if as_json:
         show_json({"resumed": ended})
     elif ended is not None:
-        by = f" by {ended.by}" if ended.by else ""
-        say(f"{_beginning(ended)} goes on. It was paused{by} for {span(now - ended.since)}.")
+        who = f" by {ended.by}" if ended.by else ""
+        say(f"{_beginning(ended)} goes on. It was paused{who} for {span(now - ended.since)}.")
     else:
         say(f"{kind.capitalize()} {name} was not paused.")
         if left:

@@ -16,9 +16,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from holdfast.cli.options import EXIT_FAILED, URL_DEFAULT, URL_VARIABLE, json_option
-from holdfast.cli.worker import LOG_FORMAT, program, program_options
+from holdfast.cli.options import (
+    EXIT_FAILED,
+    URL_DEFAULT,
+    URL_VARIABLE,
+    json_option,
+    missing_file,
+    store_of,
+)
+from holdfast.cli.telling import begin_log, telling_options, trace_attempts
+from holdfast.cli.worker import program, program_options
 from holdfast.core.errors import InvalidInput
+from holdfast.logs import settings_in_use
 from holdfast.wire import PORT_DEFAULT, TOKEN_VARIABLE
 
 if TYPE_CHECKING:
@@ -45,21 +54,22 @@ log = logging.getLogger("holdfast.server")
     help="Use this database instead of the one that the program names."
     f" Where it names none: env {URL_VARIABLE}, else {URL_DEFAULT}.",
 )
+@click.option(
+    "--require-token",
+    is_flag=True,
+    help="Ask for a token on 127.0.0.1 too: behind a proxy, or where users of this machine do not trust"
+    " each other.",
+)
 @click.option("--no-worker", is_flag=True, help="Only the API: workers run elsewhere.")
 @program_options
 @click.option("--retention", metavar="DURATION", help='Prune executions that ended so long ago: "30d".')
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="warning",
-    show_default=True,
-    help="What is told on stderr.",
-)
+@telling_options("warning")
 @json_option
 def serve(
     host: str,
     port: int,
     url: str | None,
+    require_token: bool,
     no_worker: bool,
     app: str | None,
     functions: tuple[str, ...],
@@ -70,6 +80,8 @@ def serve(
     grace: str,
     retention: str | None,
     log_level: str,
+    log_format: str,
+    otel: bool,
     as_json: bool,
 ) -> None:
     """Serve the HTTP API of a database, described at /docs, and run a worker beside it, until SIGTERM or
@@ -78,22 +90,21 @@ def serve(
     \b
     holdfast serve
     holdfast serve --db postgresql://db/shop --no-worker
-    HOLDFAST_TOKEN=… holdfast serve --host 0.0.0.0
+    holdfast token create ann --role admin && holdfast serve --host 0.0.0.0
 
-    On 127.0.0.1 everybody on this machine may use it. On any other address it needs HOLDFAST_TOKEN, a secret
-    that every request must carry. Several servers may serve one PostgreSQL; each looks after leases that run
-    out.
+    On 127.0.0.1 everybody on this machine may use it. On any other address every request must carry a token
+    of the database, made by `holdfast token create`; HOLDFAST_TOKEN of the server's environment is an
+    admin's. Several servers may serve one PostgreSQL; each looks after leases that run out.
 
     The first signal answers all who wait, lets running handlers finish within the grace period and gives back
     the rest. A second one ends it at once.
     """
     from holdfast.addresses import is_server
     from holdfast.core.retry import checked_seconds, parse_duration
-    from holdfast.server.access import Access
+    from holdfast.server.access import is_loopback, nobody_could_come
 
-    logging.basicConfig(level=log_level.upper(), format=LOG_FORMAT, stream=sys.stderr)
+    begin_log(log_level, log_format)
     token = os.environ.get(TOKEN_VARIABLE) or None
-    Access(host, token)  # refused before anything is opened
     if no_worker and (app or functions or allow_code or allow_shell):
         raise click.UsageError(
             "--app, --functions, --allow-code and --allow-shell are for the worker: leave out --no-worker."
@@ -104,6 +115,10 @@ def serve(
             "A server needs a database, and this is the address of another server.",
             guidance=f"Name the database with --db or {URL_VARIABLE}.",
         )
+    if not token and (require_token or not is_loopback(host)) and missing_file(store_of(hf.url)):
+        raise nobody_could_come(host)  # and no database is made for it
+    if otel and not no_worker:
+        trace_attempts(hf)
     if retention is not None:
         hf.keep_for(retention)
     lease_seconds = checked_seconds(lease, "lease")
@@ -114,7 +129,7 @@ def serve(
         "allow_code": allow_code,
         "allow_shell": allow_shell,
     }
-    place = Place(host, port, token)
+    place = Place(host, port, token, require_token)
     sys.exit(asyncio.run(_serve(hf, place, lease_seconds, None if no_worker else options, as_json)))
 
 
@@ -124,6 +139,7 @@ class Place(NamedTuple):
     host: str
     port: int
     token: str | None
+    require_token: bool
 
 
 async def _serve(
@@ -140,7 +156,7 @@ async def _serve(
         stopping = asyncio.Event()
         grace = 0.0 if options is None else options["grace_seconds"]
         with stopped_by_signals(grace, lambda why: _stop(why, stopping)):
-            async with Service(api, host=place.host, port=place.port, token=place.token) as service:
+            async with Service(api, **place._asdict()) as service:
                 _tell(service, hf, with_worker=options is not None, as_json=as_json)
                 if options is None:
                     async with hf.sweeping(lease_seconds):
@@ -152,7 +168,12 @@ async def _serve(
 
 
 def _stop(why: str, stopping: asyncio.Event) -> None:
-    click.echo(f"{why}: stopping. Another signal ends it at once.", err=True)
+    told = f"{why}: stopping. Another signal ends it at once."
+    settings = settings_in_use()
+    if settings is not None and settings.form == "json":
+        log.warning("%s", told)
+    else:
+        click.echo(told, err=True)
     stopping.set()
 
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import logging
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from holdfast.cli.options import SERVER_VARIABLE, URL_DEFAULT, URL_VARIABLE, Command
+from holdfast.cli.telling import begin_log, telling_options, trace_attempts
 from holdfast.core.errors import AccessRefused, HoldfastError, InvalidInput
 
 if TYPE_CHECKING:
     from holdfast import Holdfast
 
-LOG_FORMAT = "%(asctime)s %(levelname)-7s %(process)d %(name)s: %(message)s"
+BROKER_VARIABLE = "HOLDFAST_BROKER"
 
 
 def program_options(command: Command) -> Command:
@@ -87,6 +87,28 @@ _PROGRAM_OPTIONS = (
     show_default=True,
     help="Worker processes, supervised: one that dies is started again.",
 )
+@click.option(
+    "--executor",
+    type=click.Choice(["local", "celery"]),
+    default="local",
+    show_default=True,
+    help="Run the steps in this process, or hand them to a Celery fleet.",
+)
+@click.option(
+    "--broker",
+    metavar="URL",
+    help=f"The fleet's broker, e.g. redis://host:6379/0, with --executor celery. Env {BROKER_VARIABLE}.",
+)
+@click.option(
+    "--queue",
+    metavar="PREFIX",
+    help="With --executor celery, send to its queues PREFIX.manual and PREFIX.bulk; holdfast without it.",
+)
+@click.option(
+    "--resend",
+    metavar="DURATION",
+    help="With --executor celery, send an attempt that nobody took again after so long; 30s without it.",
+)
 @click.option("--lane", "lanes", multiple=True, type=click.Choice(["manual", "bulk"]), help="Only this lane.")
 @click.option(
     "--ageing",
@@ -94,13 +116,7 @@ _PROGRAM_OPTIONS = (
     help="Bulk work that has been ready for so long takes its turn among the manual. Without it manual work"
     " always comes first.",
 )
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-    help="What is told on stderr.",
-)
+@telling_options("info")
 def worker(
     app: str | None,
     functions: tuple[str, ...],
@@ -109,12 +125,18 @@ def worker(
     db: str | None,
     server: str | None,
     processes: int,
+    executor: str,
+    broker: str | None,
+    queue: str | None,
+    resend: str | None,
     concurrency: int,
     lanes: tuple[str, ...],
     lease: str,
     grace: str,
     ageing: str | None,
     log_level: str,
+    log_format: str,
+    otel: bool,
 ) -> None:
     """Work on what is queued, until SIGTERM or Ctrl-C.
 
@@ -123,6 +145,7 @@ def worker(
     holdfast worker --app shop.jobs:hf --db postgresql://db/shop --processes 4
     holdfast worker --functions my_handlers --allow-code
     holdfast worker --app shop.jobs:hf --server http://jobs.example:8083
+    holdfast worker --app shop.jobs:hf --executor celery --broker redis://queue.example/0
 
     Whoever may add a playbook decides what --allow-code and --allow-shell run here: give them only where that
     is you, or somebody you would give a login.
@@ -133,11 +156,12 @@ def worker(
     from holdfast.cli.supervisor import LIFELINE_VARIABLE, Supervisor
     from holdfast.core.retry import checked_seconds, parse_duration
 
-    logging.basicConfig(level=log_level.upper(), format=LOG_FORMAT, stream=sys.stderr)
+    begin_log(log_level, log_format)
     lease_seconds = checked_seconds(lease, "lease")
     grace_seconds = parse_duration(grace, field="grace")
     ageing_seconds = None if ageing is None else checked_seconds(ageing, "ageing")
     url = _address(app, db, server)
+    fleet = _fleet(executor, broker, queue, resend, processes)
     given = os.environ.pop(LIFELINE_VARIABLE, None)
     lifeline = None if given is None else int(given)
     if processes > 1:
@@ -146,21 +170,50 @@ def worker(
         sys.exit(asyncio.run(supervisor.run()))
     try:
         hf = program(app, url, functions)
+        if otel:
+            trace_attempts(hf)
     except HoldfastError as error:
         _give_up(error, lifeline)
+    options: dict[str, Any] = {
+        "concurrency": concurrency,
+        "lease_seconds": lease_seconds,
+        "grace_seconds": grace_seconds,
+        "ageing": ageing_seconds,
+        "lanes": lanes or ("manual", "bulk"),
+        "allow_code": allow_code,
+        "allow_shell": allow_shell,
+    }
     try:
-        hf.run_worker(
-            concurrency=concurrency,
-            lease_seconds=lease_seconds,
-            grace_seconds=grace_seconds,
-            ageing=ageing_seconds,
-            lanes=lanes or ("manual", "bulk"),
-            lifeline=lifeline,
-            allow_code=allow_code,
-            allow_shell=allow_shell,
-        )
+        if fleet is None:
+            hf.run_worker(lifeline=lifeline, **options)
+        else:
+            hf.run_dispatcher(**fleet, **options)
     except AccessRefused as error:
         _give_up(error, lifeline)
+
+
+def _fleet(
+    executor: str, broker: str | None, queue: str | None, resend: str | None, processes: int
+) -> dict[str, Any] | None:
+    """What a dispatcher is told of its fleet; None where the steps run here."""
+    if executor == "local":
+        for option, value in (("--broker", broker), ("--queue", queue), ("--resend", resend)):
+            if value is not None:
+                raise click.UsageError(f"{option} belongs to a Celery fleet: add --executor celery.")
+        return None
+    broker = broker or os.environ.get(BROKER_VARIABLE)
+    if not broker:
+        raise click.UsageError(
+            "--executor celery needs the fleet's broker: --broker redis://host:6379/0,"
+            f" or env {BROKER_VARIABLE}."
+        )
+    if processes > 1:
+        raise click.UsageError(
+            "--processes does not go with --executor celery: the fleet has the processes. Start the command"
+            " twice where a second dispatcher is to stand in for the first."
+        )
+    told = {"broker": broker, "queue": queue, "resend": resend}
+    return {name: value for name, value in told.items() if value is not None}
 
 
 def _give_up(error: HoldfastError, lifeline: int | None) -> NoReturn:

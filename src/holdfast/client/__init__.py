@@ -23,10 +23,12 @@ from holdfast.client.parts import (
     RemoteBatches,
     RemoteCatalog,
     RemoteControls,
+    RemoteTokens,
     check_by,
     encoded_workloads,
 )
 from holdfast.client.transport import Transport
+from holdfast.core.audit import AuditRow
 from holdfast.core.errors import InvalidInput, UnknownExecution
 from holdfast.core.gates import BatchRow
 from holdfast.core.model import Event, EventType, ExecutionRow, ExecutionStatus, JobRow, WorkerRow
@@ -67,6 +69,7 @@ class Client:
         self.catalog = RemoteCatalog(self.transport)
         self.controls = RemoteControls(self.transport)
         self.batches = RemoteBatches(self.transport, lambda: self.payload_bytes_max)
+        self.tokens = RemoteTokens(self.transport)
         self._clock = Clock()
         self._ticket = -1
         self._pinned: dict[str, tuple[Definition, int, int]] = {}  # with its version and its id
@@ -281,6 +284,11 @@ class Client:
         query = {**filters, "limit": page_size(limit), "cursor": cursor}
         found = await self.transport.get("/api/dead/list", Listed[dict[str, Any]], **query)
         return Page([FailureRow(**item) for item in found.items], found.next)
+
+    async def audit(self, *, limit: int = 50, cursor: str | None = None, **filters: Any) -> Page:
+        query = {**filters, "limit": page_size(limit), "cursor": cursor}
+        found = await self.transport.get("/api/audit", Listed[AuditRow], **query)
+        return Page(found.items, found.next)
 
     async def batch(self, batch_id: int) -> BatchRow | None:
         return await self.batches.row(batch_id)

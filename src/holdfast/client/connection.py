@@ -29,7 +29,17 @@ from holdfast.core.catalogue import Category
 from holdfast.core.errors import HoldfastError, PayloadTooLarge, StoreUnavailable, TransactionUnavailable
 from holdfast.core.failures import Failure
 from holdfast.core.masking import clean_message
-from holdfast.core.model import Ack, Failed, Lane, LeaseRef, LeaseResult, Outcome, Report, WorkerRecord
+from holdfast.core.model import (
+    Ack,
+    Failed,
+    Lane,
+    Leased,
+    LeaseRef,
+    LeaseResult,
+    Outcome,
+    Report,
+    WorkerRecord,
+)
 from holdfast.wire import (
     LEASE_JOBS_MAX,
     LIST_MAX,
@@ -42,6 +52,8 @@ from holdfast.wire import (
     LeaseAnswer,
     OwnLeaseRequest,
     ReleaseRequest,
+    TakeOverAnswer,
+    TakeOverRequest,
     Worker,
     as_report,
 )
@@ -277,6 +289,22 @@ class HttpConnection:
             # All who waited there are cut off at once; they need not come back at once.
             await asyncio.sleep(random.uniform(0, JITTER_SECONDS_MAX))
             raise
+
+    async def take_over(
+        self, worker_id: str, leases: Sequence[LeaseRef], *, token: str, lease_seconds: float
+    ) -> list[Leased]:
+        request = TakeOverRequest(
+            worker_id=worker_id,
+            leases=[Lease(lease.queue_id, lease.fence) for lease in leases],
+            token=token,
+            lease_seconds=lease_seconds,
+        )
+        asked = time.monotonic()
+        answer: TakeOverAnswer = await self._transport.send(
+            "POST", "/api/queue/takeover", TakeOverAnswer, body=request, seconds=MARGIN_SECONDS
+        )
+        self._shared.clock.told(answer.now, asked)
+        return answer.jobs
 
     # what is held
 

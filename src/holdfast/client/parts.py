@@ -10,6 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast.client.transport import YAML, Transport
+from holdfast.core.access import Role, TokenRow
 from holdfast.core.errors import InvalidInput, UnknownBatch
 from holdfast.core.gates import BatchRow
 from holdfast.core.limits import checked_limit, is_limit_name
@@ -36,8 +37,9 @@ from holdfast.engine.checks import (
 )
 from holdfast.engine.controls import LimitView
 from holdfast.engine.records import Page, Submission, Submitted
+from holdfast.engine.tokens import NewToken
 from holdfast.playbook.definition import Definition
-from holdfast.wire import LIST_MAX, Listed, Started
+from holdfast.wire import LIST_MAX, CreatedToken, Listed, Started
 
 FAILED_SHOWN = 100
 NAME_CHARS_MAX = 200
@@ -177,11 +179,14 @@ class RemoteControls:
         )
         return view
 
-    async def remove_limit(self, name: str) -> bool:
+    async def remove_limit(self, name: str, *, by: str = "") -> bool:
         check_name(name, what="name of a limit")
+        check_by(by)
         if not is_limit_name(name):
             return False
-        answer = await self._transport.send("DELETE", f"/api/limits/{quote(name, safe='')}")
+        answer = await self._transport.send(
+            "DELETE", f"/api/limits/{quote(name, safe='')}", query={"by": by or None}
+        )
         return bool(answer["removed"])
 
     async def limits(self) -> list[LimitView]:
@@ -196,9 +201,10 @@ class RemoteControls:
         pause: Pause = await self._transport.post("/api/pauses", body, Pause)
         return pause
 
-    async def resume(self, kind: PauseKind | str, name: str) -> Pause | None:
+    async def resume(self, kind: PauseKind | str, name: str, *, by: str = "") -> Pause | None:
+        check_by(by)
         answer = await self._transport.post(
-            "/api/pauses/resume", {"kind": kind, "name": name}, dict[str, Pause | None]
+            "/api/pauses/resume", {"kind": kind, "name": name, "by": by}, dict[str, Pause | None]
         )
         ended: Pause | None = answer["ended"]
         return ended
@@ -206,6 +212,31 @@ class RemoteControls:
     async def pauses(self) -> list[Pause]:
         found: Listed[Pause] = await self._transport.get("/api/pauses", Listed[Pause])
         return found.items
+
+
+class RemoteTokens:
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def create(
+        self, name: str, role: Role | str, *, expires: float | str | None = None, by: str = ""
+    ) -> NewToken:
+        check_by(by)
+        body = {"name": name, "role": role, "expires": expires, "by": by}
+        made = await self._transport.post("/api/tokens", body, CreatedToken)
+        return NewToken(made.token, made.text)
+
+    async def all(self) -> list[TokenRow]:
+        found: Listed[TokenRow] = await self._transport.get("/api/tokens", Listed[TokenRow])
+        return found.items
+
+    async def revoke(self, name: str, *, by: str = "") -> TokenRow:
+        check_name(name, what="name of a token")
+        check_by(by)
+        revoked: TokenRow = await self._transport.send(
+            "DELETE", f"/api/tokens/{quote(name, safe='')}", TokenRow, query={"by": by or None}
+        )
+        return revoked
 
 
 class RemoteBatches:
@@ -305,4 +336,4 @@ class RemoteBatches:
         return row
 
 
-__all__ = ["RemoteBatches", "RemoteCatalog", "RemoteControls"]
+__all__ = ["RemoteBatches", "RemoteCatalog", "RemoteControls", "RemoteTokens"]

@@ -21,6 +21,7 @@
      ├ StaleLease              the attempt belongs to another worker now
      ├ RetryRefused            a manual retry that the rules do not allow
      ├ AccessRefused           a server that wants a token, or another one
+     ├ BrokerUnavailable       the broker of a Celery fleet takes no messages
      └ StoreError              the database
         ├ StoreUrlInvalid
         ├ StoreUnavailable     may heal: unreachable, disk full
@@ -224,6 +225,10 @@ class AccessRefused(HoldfastError):
     """The server does not let this client in."""
 
     code = "access_refused"
+
+
+class BrokerUnavailable(HoldfastError):
+    code = "broker_unavailable"
 
 
 class StoreError(HoldfastError):

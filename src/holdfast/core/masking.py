@@ -21,6 +21,7 @@ _AUTHORIZATION = re.compile(
     re.IGNORECASE,
 )
 _BEARER = re.compile(r"(\bbearer\s+)[A-Za-z0-9._~+/-]+=*", re.IGNORECASE)
+_OWN_TOKEN = re.compile(r"(\bholdfast_[0-9a-f]{12}_)[A-Za-z0-9_-]{43}")
 # Up to the last @ of the word, since passwords hold unescaped ones; "host:80/..." is a port. The bounds
 # keep hostile text from costing quadratic time.
 _URL_PASSWORD = re.compile(
@@ -30,7 +31,8 @@ _URL_PASSWORD = re.compile(
 
 
 def mask_secrets(text: str, secrets: Iterable[str] = ()) -> str:
-    """Replace the given secrets, Authorization values, bearer tokens and passwords in URLs by ***."""
+    """Replace the given secrets, Authorization values, bearer tokens, tokens of servers and passwords in URLs
+    by ***."""
     if secrets:
         # The longest first, or a secret that begins with another one would leave its tail behind.
         for secret in sorted(set(secrets), key=len, reverse=True):
@@ -40,6 +42,8 @@ def mask_secrets(text: str, secrets: Iterable[str] = ()) -> str:
     words = text.lower()
     if "authorization" in words:
         text = _AUTHORIZATION.sub(lambda match: f"{match[1]}{match[2] or ''}***{match[3] or ''}", text)
+    if "holdfast_" in words:
+        text = _OWN_TOKEN.sub(r"\1***", text)
     if "bearer" in words:
         text = _BEARER.sub(r"\1***", text)
     return _URL_PASSWORD.sub(r"\1***", text) if "://" in words else text

@@ -98,6 +98,7 @@ ELEMENTS_MAX = 100_000
 NO_ELEMENT = -1
 # What a worker must offer to run a step: a path and the name of a step, each as long as it may be.
 HANDLER_CHARS_MAX = 500
+LEASE_NUMBER_DIGITS_MAX = 9
 
 
 def place_of(visit: int, element: int) -> int:
@@ -221,6 +222,13 @@ class LeaseRef(msgspec.Struct, frozen=True):
 
     queue_id: int
     fence: str
+
+
+def fence_after(fence: str, token: str) -> str | None:
+    """The fence that whoever takes this lease over under this token gets; None where it is no fence."""
+    number, dash, _ = fence.partition("-")
+    known = dash and number.isascii() and number.isdigit() and len(number) <= LEASE_NUMBER_DIGITS_MAX
+    return f"{int(number) + 1}-{token}" if known else None
 
 
 class Report(msgspec.Struct, frozen=True):

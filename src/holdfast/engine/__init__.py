@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
+from holdfast.core.audit import Deed
 from holdfast.core.errors import InvalidInput, RetryRefused, UnknownExecution
 from holdfast.core.gates import BatchRow
 from holdfast.core.handlers import HOLDFASTS_OWN
@@ -59,7 +60,6 @@ from holdfast.engine.children import Children
 from holdfast.engine.controls import Controls
 from holdfast.engine.decisions import Decisions
 from holdfast.engine.definitions import Definitions
-from holdfast.engine.group_commit import GroupCommit
 from holdfast.engine.held import LEASES_MAX
 from holdfast.engine.leasing import Leasing
 from holdfast.engine.manual_retry import RetryRequest, retry_plan
@@ -74,7 +74,11 @@ from holdfast.engine.settle import (
     deadline_plan,
 )
 from holdfast.engine.step_transaction import StepTransaction
-from holdfast.engine.submission import Kinds, new_executions, submit_on, submitted
+from holdfast.engine.submission import Kinds, new_executions, submit_on, submits, submitted
+from holdfast.engine.taking_over import TakingOver
+from holdfast.engine.tallies import Ended, Tallies
+from holdfast.engine.tally_keeper import TallyKeeper
+from holdfast.engine.tokens import Tokens
 from holdfast.engine.viewing import Viewing
 from holdfast.playbook.definition import Definition
 from holdfast.store.changes import Changes
@@ -88,7 +92,7 @@ from holdfast.store.interface import (
     JobFilter,
     Store,
 )
-from holdfast.store.new_executions import Inserted, NewExecution
+from holdfast.store.new_executions import NewExecution
 
 LEASE_SECONDS_DEFAULT = 60.0
 LEASE_JOBS_MAX = 1_000
@@ -101,7 +105,7 @@ def _jitter_draw() -> float:
     return random.uniform(0.5, 1.5)
 
 
-class Engine(Asking):
+class Engine(Asking, TakingOver):
     def __init__(
         self,
         store: Store,
@@ -116,9 +120,12 @@ class Engine(Asking):
         self._definitions = Definitions(store)
         self.catalog = Catalog(store)
         self.controls = Controls(store, self._definitions)
+        self.tokens = Tokens(store)
         self._decisions = Decisions(store, self._definitions, payload_bytes_max=payload_bytes_max)
-        self._planning = Planning(store, self._definitions, self._decisions)
-        self._leasing = Leasing(store, self._definitions)
+        self.tallies = Tallies()
+        self.keeper = TallyKeeper(store, self.tallies)
+        self._planning = Planning(store, self._definitions, self._decisions, self.tallies)
+        self._leasing = Leasing(store, self._definitions, self.tallies)
         self._children = Children(
             store, self._definitions, payload_bytes_max=payload_bytes_max, cancel=self._cancel_children
         )
@@ -135,9 +142,7 @@ class Engine(Asking):
         self._viewing = Viewing(store, self.controls, self.batches, self._leasing)
         self._alone_asked_at: dict[tuple[Lane, ...], float] = {}
         self._kinds = Kinds()
-        self._submits: GroupCommit[NewExecution, Inserted] = GroupCommit(
-            self._insert, at_once=store.inserts_at_once
-        )
+        self._submits = submits(store, self.tallies, self.keeper)
 
     async def register(self, definition: Definition) -> int:
         """Make this the version of its path that new submissions get. Equal content is one version."""
@@ -181,11 +186,6 @@ class Engine(Asking):
     async def _new_executions(self, submissions: Sequence[Submission]) -> list[NewExecution]:
         versions = await self._definitions.versions((item.path, item.version) for item in submissions)
         return new_executions(submissions, versions, self._kinds, payload_bytes_max=self.payload_bytes_max)
-
-    async def _insert(self, items: list[NewExecution]) -> list[Inserted]:
-        inserted = await self.store.insert(items, await self.store.now())
-        self.store.announce_work()
-        return inserted
 
     # lease, heartbeat, report, release
 
@@ -235,16 +235,12 @@ class Engine(Asking):
             family=family,
         )
         now = await self.store.now()
-        claimed = await self.store.claim(request, now)
+        claimed = await self._leasing.claim(request, now)
         try:
             claimed = await self._put_back_early(claimed)
             alone_ready = not alone and await self._is_alone_ready(request, now, idle=not claimed)
             if claimed:
-                self._reporting.held.remember(claimed, worker_id)
-                is_limited = await self._leasing.is_fleet_limited(claimed)
-                if is_limited is not None:
-                    self._planning.fleet_limited = is_limited
-                return LeaseResult(await self._leasing.leased(claimed), alone_ready)
+                return LeaseResult(await self._handed_out(claimed, worker_id), alone_ready)
             return LeaseResult([], alone_ready, await self.store.next_due(request, now))
         except BaseException:
             # Leased and never handed out, they would end as lost by a worker that never saw them.
@@ -319,7 +315,9 @@ class Engine(Asking):
         self._reporting.held.forget(leases)
         release = ReleasePlan(leases, self._definitions, self._decisions, now)
         ids = sorted({lease.queue_id for lease in leases if is_id(lease.queue_id)})
-        await self.store.amend_jobs(ids, release, now)
+        ended = Ended()
+        await self.store.amend_jobs(ids, ended.of_jobs(release), now)
+        self.tallies.ended(ended, now)
         self.store.announce_work()
         return release.acks
 
@@ -358,12 +356,15 @@ class Engine(Asking):
             swept = sum(ack.accepted and not ack.repeated for ack in acks)
         overdue = await self.store.overdue(now, limit)
         if overdue:
-            book = self._planning.book(now)
+            book, late = self._planning.book(now), list[ExecutionState]()
 
             def fail_overdue(executions: list[ExecutionState], jobs: list[JobState]) -> Changes:
-                return deadline_plan(executions, jobs, self._definitions, book)
+                changes = deadline_plan(executions, jobs, self._definitions, book)
+                late[:] = changes.executions
+                return changes
 
             await self._planning.executions(overdue, fail_overdue, book)
+            self.tallies.overdue(len(late))
             self.store.announce_work()  # it may have made a place under a limit
         return swept + len(overdue) + await self._children.sweep()
 
@@ -377,8 +378,11 @@ class Engine(Asking):
     async def cancel(self, execution_id: int, *, by: str = "") -> bool:
         """Whether it was running and is cancelled now. Its worker is told at the next heartbeat."""
         check_request(execution_id, by)
+        return await self._cancel(execution_id, by, is_asked_for=True)
+
+    async def _cancel(self, execution_id: int, by: str, *, is_asked_for: bool) -> bool:
         book = self._planning.book(await self.store.now())
-        cancel = CancelPlan(book, by)
+        cancel = CancelPlan(book, by, audit=is_asked_for)
         await self._planning.executions([execution_id], cancel, book)
         if not cancel.found:
             raise unknown_execution(execution_id)
@@ -392,7 +396,7 @@ class Engine(Asking):
         """Those that are left where this is cut short, or of which there are more, are found by the sweep."""
         for execution_id in execution_ids:
             with contextlib.suppress(UnknownExecution):
-                await self.cancel(execution_id, by=by)
+                await self._cancel(execution_id, by, is_asked_for=False)
 
     async def retry(self, execution_id: int, request: RetryRequest) -> None:
         """Start a new round of a failed execution, or raise RetryRefused with the reason."""
@@ -517,6 +521,17 @@ class Engine(Asking):
         size, after = page_size(limit), parse_cursor(cursor) or 0
         items = await self.store.failures(failure_filter(filters), after, size)
         return Page(items, str(items[-1].execution_id) if len(items) == size else None)
+
+    async def audit(self, *, limit: int = 50, cursor: str | None = None, **filters: Any) -> Page:
+        """What people did, the latest first: filters are actor, action, target."""
+        size, action = page_size(limit), filters.pop("action", None)
+        items = await self.store.audit(
+            **filters,
+            action=None if action is None else member(Deed, action, "action"),
+            before=parse_cursor(cursor),
+            limit=size,
+        )
+        return Page(items, str(items[-1].id) if len(items) == size else None)
 
     async def view(self, execution_id: int) -> ExecutionView:
         check_request(execution_id)

@@ -22,7 +22,8 @@ from holdfast.core.pauses import Pause, narrowest
 from holdfast.engine.controls import clock_time, held_by_pauses, offers, told_full
 from holdfast.engine.settle import skip_reason
 from holdfast.playbook.definition import Definition
-from holdfast.store.interface import BatchCount, BatchPace, BatchWork, LimitRow
+from holdfast.store.controlling import LimitRow
+from holdfast.store.interface import BatchCount, BatchPace, BatchWork
 
 # The pace of what ended in this time is the pace of what is to come.
 PACE_SECONDS = 300.0

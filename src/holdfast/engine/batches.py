@@ -18,6 +18,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.core import transitions
+from holdfast.core.audit import Deed, audited
 from holdfast.core.errors import BatchClosed, IdempotencyConflict, StoreError
 from holdfast.core.gates import BARRIER, BatchRow, BatchState, Gates, Place, wave_name
 from holdfast.core.model import (
@@ -156,6 +157,7 @@ class Batches:
         inserted = await self._store.add_to_batch(batch_id, new, count, now)
         if inserted is None:  # pruned a moment ago
             raise unknown_batch(batch_id)
+        self._planning.tallies.started(inserted)
         self._store.announce_work()
         return submitted(inserted)
 
@@ -200,7 +202,8 @@ class Batches:
             )  # fmt: skip
             return with_gates(cancelled, gates)
 
-        await self._store.amend_batch(batch_id, cancel, now, count_jobs=True)
+        audit = audited(by, Deed.CANCEL, f"batch {batch_id}")
+        await self._store.amend_batch(batch_id, cancel, now, count_jobs=True, audit=audit)
         if not (await self._found(batch_id))[1].is_linear:  # an item may have several jobs at once
             counted = await self._store.batch_executions(batch_id)
             running = sum(
@@ -484,9 +487,10 @@ class Batches:
 class CancelPlan:
     """Cancels those of the executions that run; `found` and `cancelled` are their ids."""
 
-    def __init__(self, book: BatchBook, by: str) -> None:
+    def __init__(self, book: BatchBook, by: str, *, audit: bool = False) -> None:
         self._book = book
         self._by = by
+        self._audit = audit
         self.found: list[int] = []
         self.cancelled: list[int] = []
         self.parents: list[int] = []
@@ -504,6 +508,8 @@ class CancelPlan:
                 changes.jobs += part.jobs
                 changes.executions += part.executions
                 changes.events += part.events
+                if self._audit:
+                    changes.audit.append(audited(self._by, Deed.CANCEL, f"execution {execution.id}"))
         changes.batches = self._book.changed()
         return changes
 

@@ -19,7 +19,8 @@ from holdfast.core.model import JobRow, JobStatus, Lane, WorkerRow
 from holdfast.core.pauses import Pause, PauseKind, narrowest
 from holdfast.core.payload import a_type, check_name, member
 from holdfast.engine.definitions import Definitions
-from holdfast.store.interface import LimitRow, OpenWork, Store
+from holdfast.store.controlling import LimitRow
+from holdfast.store.interface import OpenWork, Store
 
 REASON_CHARS_MAX = 500
 # A step's path and name, each as long as it may be.
@@ -75,17 +76,18 @@ class Controls:
         row = LimitRow(limit.name, limit.max_concurrency, limit.manual_reserve, by, now, 0, 0)
         return _view(row, (), (), None)
 
-    async def remove_limit(self, name: str) -> bool:
+    async def remove_limit(self, name: str, *, by: str = "") -> bool:
         """Whether it was set. What it held back may run then."""
         check_name(name, what="name of a limit")
-        removed = await self._store.remove_limit(name)
+        _check_by(by)
+        removed = await self._store.remove_limit(name, by, await self._store.now())
         self._store.announce_work()
         return removed
 
     async def limits(self, ready: Sequence[OpenWork] | None = None) -> list[LimitView]:
         """Those that are set and those that steps name, by name. `ready` saves a look where it is known."""
         if ready is None:
-            ready = await ready_work(self._store, await self._store.now())
+            ready = ready_work(await self._store.open_work(await self._store.now()))
         steps = await self._steps_by_limit()
         paused = {pause.name: pause for pause in await self.pauses() if pause.kind is PauseKind.LIMIT}
         rows = {row.name: row for row in await self._store.limits()}
@@ -108,7 +110,7 @@ class Controls:
         """Nothing is leased under a name that no job has; all of it is under the limit over everything."""
         leased = dict.fromkeys(Lane, 0)
         if name == FLEET_LIMIT:
-            for item in await self._store.open_work():
+            for item in await self._store.open_work(await self._store.now()):
                 leased[item.lane] += item.jobs if item.status is JobStatus.LEASED else 0
         return LimitRow(name, None, None, None, None, leased[Lane.MANUAL], leased[Lane.BULK])
 
@@ -137,10 +139,12 @@ class Controls:
                 raise _unknown(kind, name, known)
         return await self._store.pause(kind, name, by, reason, await self._store.now())
 
-    async def resume(self, kind: PauseKind | str, name: str) -> Pause | None:
+    async def resume(self, kind: PauseKind | str, name: str, *, by: str = "") -> Pause | None:
         """The pause that has ended with this; None where there was none."""
         kind = member(PauseKind, kind, "kind of pause")
-        ended = await self._store.resume(kind, _checked_target(kind, name))
+        name = _checked_target(kind, name)
+        _check_by(by)
+        ended = await self._store.resume(kind, name, by, await self._store.now())
         self._store.announce_work()
         return ended
 
@@ -197,9 +201,9 @@ def told_full(rows: Iterable[LimitRow], limit_name: str, lane: Lane) -> str:
     return ""
 
 
-async def ready_work(store: Store, now: float) -> list[OpenWork]:
-    """What could be leased now, but for limits and pauses."""
-    return [item for item in await store.open_work(due_at=now) if item.status is not JobStatus.LEASED]
+def ready_work(work: Iterable[OpenWork]) -> list[OpenWork]:
+    """Of what is open, that which could be leased now, but for limits and pauses."""
+    return [item._replace(jobs=item.ready) for item in work if item.ready]
 
 
 def held_by_pauses(pauses: Iterable[Pause], path: str, step: str, lane: Lane, limit: str) -> list[Pause]:

@@ -119,7 +119,9 @@ class HeldLeases:
         end = self._ends[key]
         if end is None:
             return None
-        return HeldStage(lease.id, lease.execution_id, item.fence, item.outcome_hash, item.result, end)
+        return HeldStage(
+            lease.id, lease.execution_id, item.fence, item.outcome_hash, item.result, end, lease.leased_at
+        )
 
     def _end(self, lease: Claimed, begun: str) -> StageEnd | None:
         definition = self._definitions[lease.definition_id]
@@ -142,4 +144,5 @@ class HeldLeases:
                 following.retry.max_attempts,
             ),
             frees_place=step.limit != "",
+            path=lease.path,
         )

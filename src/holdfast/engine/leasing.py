@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -21,11 +22,12 @@ from holdfast.engine.decisions import outputs_by_step
 from holdfast.engine.definitions import Definitions
 from holdfast.engine.events import text_of
 from holdfast.engine.flow import EACH_HANDLER, constant_sleep
+from holdfast.engine.tallies import Tallies, Verb
 from holdfast.playbook import plan
 from holdfast.playbook.definition import Definition, Step
 from holdfast.playbook.template import ConditionInvalid, compile_value
 from holdfast.playbook.variables import INDEX_NAME, step_names_read
-from holdfast.store.interface import Claimed, Output, Store
+from holdfast.store.interface import Claimed, ClaimRequest, Output, Store
 
 _NO_OUTPUTS: dict[str, str] = {}
 
@@ -40,11 +42,21 @@ class _Offer(NamedTuple):
 
 
 class Leasing:
-    def __init__(self, store: Store, definitions: Definitions) -> None:
+    def __init__(self, store: Store, definitions: Definitions, tallies: Tallies) -> None:
         self._store = store
         self._definitions = definitions
+        self._tallies = tallies
         self._offers: dict[tuple[int, str, bool], _Offer] = {}
         self._secrets: dict[int, tuple[str, ...]] = {}
+
+    async def claim(self, request: ClaimRequest, now: float) -> list[Claimed]:
+        began = time.perf_counter()
+        claimed = await self._store.claim(request, now)
+        if claimed:  # a look that finds nothing is no news, and an idle process has nothing to write
+            seconds = time.perf_counter() - began
+            self._tallies.took(Verb.CLAIM, seconds)
+            self._tallies.claimed(claimed, now + seconds)
+        return claimed
 
     async def offer(self, definition_id: int, name: str, *, is_element: bool = False) -> _Offer:
         key = (definition_id, name, is_element)

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.audit import AuditEntry, Deed, audited
 from holdfast.core.catalogue import Category
 from holdfast.core.errors import InvalidInput, RetryRefused
 from holdfast.core.failures import StoredError
@@ -94,6 +95,7 @@ def retry_plan(
         executions=[resumed],
         new_jobs=[new_job(step, execution, resumed.round, start, clear)],
         events=[(execution.id, pack(events))],
+        audit=[_audited(request, resumed, stage, redrive=redrive)],
     )
 
 
@@ -120,6 +122,7 @@ def _resumed(
         executions=[msgspec.structs.replace(next_round, plan=new.plan)],
         new_jobs=new.new_jobs,
         superseded=new.superseded,
+        audit=[_audited(request, next_round, stage, redrive=redrive)],
         events=[
             (
                 execution.id,
@@ -159,6 +162,18 @@ def _told(request: RetryRequest, resumed: ExecutionState, stage: str, *, redrive
         round=resumed.round,
         last_completed_stage=resumed.last_completed_stage,
         **told,
+    )
+
+
+def _audited(request: RetryRequest, resumed: ExecutionState, stage: str, *, redrive: bool) -> AuditEntry:
+    return audited(
+        request.by,
+        Deed.REDRIVE if redrive else Deed.RETRY,
+        f"execution {resumed.id}",
+        from_stage=stage,
+        round=resumed.round,
+        full=request.full,
+        force=request.force,
     )
 
 

@@ -95,11 +95,11 @@ async def announce(store: Store, worker: WorkerRecord) -> None:
 
 async def overview(store: Store, controls: Controls) -> Overview:
     now = await store.now()
-    work = await store.open_work()
-    ready = await ready_work(store, now)
+    work = await store.open_work(now)
+    ready = ready_work(work)
     pauses = await controls.pauses()
     # Paused on purpose, it waits for whoever resumes it, whether or not somebody offers what it needs.
-    free = [item for item in ready if not _held(item, pauses)]
+    free = [item for item in ready if not is_paused(item, pauses)]
     counts = await store.execution_counts()
     workers = await store.workers(WORKERS_MAX)
     living = [worker for worker in workers if worker.is_living(now)]
@@ -120,7 +120,8 @@ async def overview(store: Store, controls: Controls) -> Overview:
         oldest_ready_at=min((item.oldest_available_at for item in ready), default=None),
         paused=sum(item.jobs for item in ready) - sum(item.jobs for item in free),
         pauses=tuple(
-            PausedWork(pause, sum(item.jobs for item in ready if _held(item, [pause]))) for pause in pauses
+            PausedWork(pause, sum(item.jobs for item in ready if is_paused(item, [pause])))
+            for pause in pauses
         ),
         limits=tuple(await controls.limits(ready)),
         workers=tuple(living),
@@ -144,7 +145,7 @@ async def _open_batches(store: Store, now: float) -> tuple[OpenBatch, ...]:
     )
 
 
-def _held(item: OpenWork, pauses: Sequence[Pause]) -> bool:
+def is_paused(item: OpenWork, pauses: Sequence[Pause]) -> bool:
     return bool(held_by_pauses(pauses, item.path, item.step, item.lane, item.limit))
 
 

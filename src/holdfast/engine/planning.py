@@ -10,14 +10,18 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from holdfast.engine.batch_book import BatchBook, CompletionMissing
 from holdfast.engine.decisions import Decisions, DecisionsMissing, Needed
 from holdfast.engine.definitions import DefinitionMissing, Definitions
+from holdfast.engine.tallies import Ended, Tallies
 from holdfast.store.interface import ExecutionsPlan, JobsPlan, Store
 
 
 class Planning:
-    def __init__(self, store: Store, definitions: Definitions, decisions: Decisions) -> None:
+    def __init__(
+        self, store: Store, definitions: Definitions, decisions: Decisions, tallies: Tallies
+    ) -> None:
         self._store = store
         self._definitions = definitions
         self._decisions = decisions
+        self.tallies = tallies
         self.attention = asyncio.Event()
         """Set when a batch has a gate to be opened."""
         self.fleet_limited = False
@@ -29,15 +33,23 @@ class Planning:
     async def jobs(
         self, ids: Sequence[int], plan: JobsPlan, book: BatchBook, *, skip_locked: bool = False
     ) -> None:
+        ended = Ended()
+        watched = ended.of_jobs(plan)
         await self._repeated(
-            lambda: self._store.amend_jobs(ids, plan, book.now, batches=book.load, skip_locked=skip_locked),
+            lambda: self._store.amend_jobs(
+                ids, watched, book.now, batches=book.load, skip_locked=skip_locked
+            ),
             book,
         )
+        self.tallies.ended(ended, book.now)
 
     async def executions(self, ids: Sequence[int], plan: ExecutionsPlan, book: BatchBook) -> None:
+        ended = Ended()
+        watched = ended.of_executions(plan)
         await self._repeated(
-            lambda: self._store.amend_executions(ids, plan, book.now, batches=book.load), book
+            lambda: self._store.amend_executions(ids, watched, book.now, batches=book.load), book
         )
+        self.tallies.ended(ended, book.now)
 
     async def _repeated(self, transaction: Callable[[], Awaitable[None]], book: BatchBook) -> None:
         while True:

@@ -25,6 +25,7 @@ from holdfast.engine.conditions import Attempted, judge
 from holdfast.engine.definitions import Definitions
 from holdfast.engine.held import HeldLeases
 from holdfast.engine.settle import Erred, Prepared, PutAside, Succeeded, hash_of
+from holdfast.logs import about
 from holdfast.store.interface import Store
 
 log = logging.getLogger("holdfast.engine")
@@ -126,7 +127,7 @@ class Preparation:
             verdict = judge(failure, classification, step.retry, attempt, workload)
             if outcome.crashed:
                 verdict = msgspec.structs.replace(verdict, crashed=True)
-            _log_failure(failure, verdict, attempt)
+            _log_failure(failure, verdict, attempt, queue_id=report.queue_id, path=definition.path)
         return Erred(
             queue_id=report.queue_id,
             fence=report.fence,
@@ -173,7 +174,7 @@ def _about_no_document(classification: Classification) -> Classification:
     return msgspec.structs.replace(classification, user_message=user_message, guidance=guidance)
 
 
-def _log_failure(failure: Failure, verdict: Verdict, attempt: Attempted) -> None:
+def _log_failure(failure: Failure, verdict: Verdict, attempt: Attempted, *, queue_id: int, path: str) -> None:
     classification = verdict.classification
     level = logging.ERROR if classification.category is Category.PERMANENT else logging.WARNING
     if not _is_heard(level):
@@ -190,6 +191,13 @@ def _log_failure(failure: Failure, verdict: Verdict, attempt: Attempted) -> None
         classification.rule,
         failure.exception or "error",
         failure.message,
+        extra=about(
+            execution_id=attempt.execution_id,
+            queue_id=queue_id,
+            path=path,
+            step=attempt.step,
+            attempt=attempt.attempts,
+        ),
     )
 
 

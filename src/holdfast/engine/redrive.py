@@ -145,7 +145,9 @@ class Redrive:
                 answers[execution.id] = Redriven(execution_id=execution.id, code=REDRIVEN)
                 whole.executions += part.executions
                 whole.new_jobs += part.new_jobs
+                whole.superseded += part.superseded
                 whole.events += part.events
+                whole.audit += part.audit
             if missing:  # of all at once: each of them one by one would run all the others again
                 raise DecisionsMissing(missing)
             whole.batches = book.changed()

@@ -8,6 +8,7 @@ Both ways end in the same rows; the second one is there for all that the first c
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from holdfast.core.errors import StoreError
@@ -19,6 +20,7 @@ from holdfast.engine.group_commit import GroupCommit
 from holdfast.engine.held import HeldLeases
 from holdfast.engine.planning import Planning
 from holdfast.engine.settle import ExecutionsNeeded, Prepared, SettlePlan
+from holdfast.engine.tallies import Verb
 from holdfast.store.interface import Store
 from holdfast.store.stages import HeldStage
 
@@ -37,6 +39,7 @@ class Reporting:
         self._planning = planning
         self._decisions = decisions
         self._children = children
+        self._tallies = planning.tallies
         self.held = HeldLeases(definitions, decisions)
         self._reports: GroupCommit[Prepared, Ack] = GroupCommit(self._settle)
 
@@ -46,20 +49,25 @@ class Reporting:
     async def _settle(self, items: list[Prepared]) -> list[Ack]:
         stages = self.held.stages(items)
         held = [stage for stage in stages if stage is not None]
-        if not held or not await self._complete_held(held):
+        if not held or not await self._complete_held(held, await self._store.now()):
             return await self.settle_locked(items)
         self._announce(any(stage.end.following is not None or stage.end.frees_place for stage in held))
         rest = [item for item, stage in zip(items, stages, strict=True) if stage is None]
         acks = iter(await self.settle_locked(rest) if rest else ())
         return [next(acks) if stage is None else Ack(stage.job_id, AckCode.ACCEPTED) for stage in stages]
 
-    async def _complete_held(self, stages: list[HeldStage]) -> bool:
+    async def _complete_held(self, stages: list[HeldStage], now: float) -> bool:
+        began = time.perf_counter()
         try:
-            return await self._store.complete_held(stages, await self._store.now())
+            is_done = await self._store.complete_held(stages, now)
         except StoreError:
             raise
         except Exception:
             return False  # for a reason in one of them: under lock each gets its own answer
+        if is_done:
+            self._tallies.took(Verb.REPORT, time.perf_counter() - began)
+            self._tallies.stages(stages, now)
+        return is_done
 
     async def settle_locked(self, items: list[Prepared], *, skip_locked: bool = False) -> list[Ack]:
         """One transaction for all; where it fails for a reason in the items, one for each of them."""
@@ -79,6 +87,7 @@ class Reporting:
         await self._planning.decide(book, self.held.needed(items))
         self.held.forget(items)
         settle = SettlePlan(items, self._definitions, book, self._decisions)
+        began = time.perf_counter()
         try:
             await self._planning.jobs(ids, settle, book, skip_locked=skip_locked)
         except ExecutionsNeeded as needed:
@@ -88,20 +97,25 @@ class Reporting:
             acks = iter([await self._settle_with_siblings(item) for item in apart])
             others = iter(await self._settle_together(rest, skip_locked=skip_locked) if rest else ())
             return [next(acks if item.queue_id in needed.queue_ids else others) for item in items]
-        await self.settled(settle)
+        self._tallies.took(Verb.REPORT, time.perf_counter() - began)
+        await self.settled(settle, now)
         return settle.acks
 
     async def _settle_with_siblings(self, item: Prepared) -> Ack:
         """With its whole execution locked: it ends more than its own job."""
-        book = self._planning.book(await self._store.now())
+        now = await self._store.now()
+        book = self._planning.book(now)
         settle = SettlePlan([item], self._definitions, book, self._decisions)
         ids = [execution.id for _, execution in await self._store.peek_jobs([item.queue_id])]
+        began = time.perf_counter()
         await self._planning.executions(ids, settle.with_siblings, book)
-        await self.settled(settle)
+        self._tallies.took(Verb.REPORT, time.perf_counter() - began)
+        await self.settled(settle, now)
         return settle.acks[0]
 
-    async def settled(self, settle: SettlePlan, *, makes_work: bool = False) -> None:
-        """After its transaction: wake who waits for what it has made, and go on with children."""
+    async def settled(self, settle: SettlePlan, now: float, *, makes_work: bool = False) -> None:
+        """After its transaction: count it, wake who waits for what it has made, and go on with children."""
+        self._tallies.settled(settle.settled, now)
         self._announce(settle.makes_work or makes_work)
         await self._children.attend(settle.waiting)
 

@@ -96,6 +96,9 @@ class Erred(msgspec.Struct, frozen=True, kw_only=True):
 
 Prepared = Succeeded | Erred | PutAside
 
+# A report that was accepted, with its job before and after, and the path.
+Settled = tuple[Prepared, JobState, JobState, str]
+
 
 def hash_of(kind: str, outcome: str) -> str:
     """Tells the same report from another one."""
@@ -138,6 +141,7 @@ class SettlePlan:
     def _start_anew(self, siblings: dict[int, JobState] | None = None) -> None:
         self.acks, self._changes, self._frees_place = [], Changes(), False
         self.waiting, self.undecided = set(), None
+        self.settled: list[Settled] = []
         self._changed_executions: dict[int, ExecutionState] = {}
         self._flow = Flow(
             self._definitions, self._decisions, self._book.decisions, self._changes, self._now, siblings
@@ -193,6 +197,7 @@ class SettlePlan:
                 self._complete_in_flow(item, job, execution)
         else:
             self._fail(item, job, execution, definition)
+        self.settled.append((item, job, self._jobs[job.id], execution.path))
 
     def _change(self, execution: ExecutionState) -> None:
         """Written once, however many of its jobs end in this transaction."""

@@ -18,6 +18,7 @@ from holdfast.engine.planning import Planning
 from holdfast.engine.prepare import Preparation
 from holdfast.engine.reporting import Reporting
 from holdfast.engine.settle import Erred, ExecutionsNeeded, SettlePlan, Succeeded, undone
+from holdfast.engine.tallies import Ended
 from holdfast.store.changes import Changes
 from holdfast.store.interface import Store
 from holdfast.store.new_executions import Inserted, NewExecution
@@ -63,12 +64,13 @@ class StepTransaction:
         self.executemany = self._transaction.executemany
         self.rollback = self._transaction.rollback
         self.url = store.url
-        self._has_submitted = False
+        self._submitted: list[Inserted] = []
 
     async def insert(self, executions: Sequence[NewExecution]) -> list[Inserted]:
         """Work that the handler submits: it will be run if this transaction commits."""
-        self._has_submitted = True
-        return await self._transaction.insert(executions, await self._store.now())
+        inserted = await self._transaction.insert(executions, await self._store.now())
+        self._submitted += inserted
+        return inserted
 
     async def complete(self, report: Report, definition_id: int) -> Ack:
         """Store the completion and commit. Whatever is not accepted has been rolled back."""
@@ -93,7 +95,8 @@ class StepTransaction:
             raise
         self._reporting.held.forget([report])
         self._planning.attend(book)
-        await self._reporting.settled(settle, makes_work=self._has_submitted)
+        self._planning.tallies.started(self._submitted)
+        await self._reporting.settled(settle, book.now, makes_work=bool(self._submitted))
         return settle.acks[0]
 
     async def _commit(self, settle: SettlePlan, queue_id: int, book: BatchBook) -> None:
@@ -108,23 +111,21 @@ class StepTransaction:
                 raise _Undecided(undone(erred))
             return changes
 
+        ended = Ended()
+
         async def of_job() -> None:
-            await self._transaction.amend_job(
-                queue_id, lambda locked: checked(settle(locked)), book.now, batches=book.load
-            )
+            watched = ended.of_jobs(lambda locked: checked(settle(locked)))
+            await self._transaction.amend_job(queue_id, watched, book.now, batches=book.load)
 
         async def of_execution() -> None:
-            await self._transaction.amend_execution(
-                execution_id,
-                lambda executions, jobs: checked(settle.with_siblings(executions, jobs)),
-                book.now,
-                batches=book.load,
-            )
+            watched = ended.of_executions(lambda rows, jobs: checked(settle.with_siblings(rows, jobs)))
+            await self._transaction.amend_execution(execution_id, watched, book.now, batches=book.load)
 
         amend = of_job
         for _ in range(LOOKS_MAX):
             try:
-                return await amend()
+                await amend()
+                return self._planning.tallies.ended(ended, book.now)
             except ExecutionsNeeded:
                 [(_job, execution)] = await self._store.peek_jobs([queue_id])
                 execution_id, amend = execution.id, of_execution

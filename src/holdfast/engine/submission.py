@@ -4,6 +4,7 @@ written by the store, or said on the caller's own connection as a part of the ca
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,10 @@ from holdfast.core.retry import parse_duration
 from holdfast.engine.beginning import beginning_of, with_defaults
 from holdfast.engine.events import started
 from holdfast.engine.flow import attempts_of, constant_sleep, handler_of
+from holdfast.engine.group_commit import GroupCommit
 from holdfast.engine.records import Submission, Submitted
+from holdfast.engine.tallies import Tallies, Verb
+from holdfast.engine.tally_keeper import TallyKeeper
 from holdfast.playbook import plan
 from holdfast.playbook.definition import Definition, content_hash
 from holdfast.store.exchange import StoredDefinition, submission, submission_unprepared
@@ -114,6 +118,21 @@ def new_executions(
         place = first_place + len(new) + 1
         raise type(error)(f"Item {place}: {error}", guidance=error.guidance) from error
     return new
+
+
+def submits(store: Store, tallies: Tallies, keeper: TallyKeeper) -> GroupCommit[NewExecution, Inserted]:
+    """Submits that come at the same time share a transaction."""
+
+    async def insert(items: list[NewExecution]) -> list[Inserted]:
+        now, began = await store.now(), time.perf_counter()
+        inserted = await store.insert(items, now)
+        store.announce_work()
+        tallies.took(Verb.SUBMIT, time.perf_counter() - began)
+        tallies.started(inserted)
+        keeper.nudge()
+        return inserted
+
+    return GroupCommit(insert, at_once=store.inserts_at_once)
 
 
 def submitted(inserted: Sequence[Inserted]) -> list[Submitted]:

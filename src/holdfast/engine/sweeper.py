@@ -49,12 +49,14 @@ class Sweeper:
         while, and leases that have run out must not wait for it."""
         every = self._heartbeat_seconds / SWEEPS_PER_HEARTBEAT
         attending = asyncio.create_task(self._attend(every))
+        keeping = asyncio.create_task(self._engine.keeper.run())
         try:
             while True:
                 await self._tried(self.sweep)
                 await asyncio.sleep(every)
         finally:
-            await end_tasks(attending)
+            await end_tasks(attending, keeping)
+            await self._engine.keeper.close()
 
     async def _attend(self, every: float) -> None:
         """Whenever a batch asks for it, here or, found a little later, elsewhere. It depends on no lease, and

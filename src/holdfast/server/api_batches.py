@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from holdfast.core.access import Right
 from holdfast.core.errors import HoldfastError, IdempotencyConflict, InvalidInput
 from holdfast.core.gates import BatchRow
 from holdfast.core.model import ExecutionStatus, Lane, Mode
@@ -115,6 +116,7 @@ class PageQuery(msgspec.Struct, frozen=True, kw_only=True):
     {201: BatchStarted, 200: BatchStarted},
     body=BatchRequest,
     headers={"Idempotency-Key": "in place of idempotency_key"},
+    needs=Right.ACT,
 )
 async def create(ask: Ask) -> Answer:
     body: BatchRequest = ask.body
@@ -182,7 +184,14 @@ async def _check(engine: Engine, submissions: list[Submission], first_place: int
         raise
 
 
-@batches("GET", "/api/batches", "Batches, newest first", Listed[BatchRow], query=PageQuery)
+@batches(
+    "GET",
+    "/api/batches",
+    "Batches, newest first",
+    Listed[BatchRow],
+    query=PageQuery,
+    needs=Right.LOOK,
+)
 async def list_batches(ask: Ask) -> Any:
     page = await ask.engine.batches.list(limit=ask.query.limit, cursor=ask.query.cursor)
     return Listed(items=page.items, next=page.next)
@@ -194,6 +203,7 @@ async def list_batches(ask: Ask) -> Any:
     "How far a batch is, what it waits for, and a page of its items",
     BatchDocument,
     query=BatchQuery,
+    needs=Right.LOOK,
 )
 async def show(ask: Ask) -> Any:
     query: BatchQuery = ask.query
@@ -208,7 +218,13 @@ async def show(ask: Ask) -> Any:
     return BatchDocument(**told, size=view.items, next=next_)
 
 
-@batches("GET", "/api/batches/{id:int}/row", "The row of a batch, as it is kept", BatchRow)
+@batches(
+    "GET",
+    "/api/batches/{id:int}/row",
+    "The row of a batch, as it is kept",
+    BatchRow,
+    needs=Right.LOOK,
+)
 async def row(ask: Ask) -> Any:
     found = await ask.engine.batch(ask.names["id"])
     if found is None:
@@ -216,7 +232,13 @@ async def row(ask: Ask) -> Any:
     return found
 
 
-@batches("GET", "/api/batches/{id:int}/state", "Whether it is open, and whether it is over; cheap", BatchLine)
+@batches(
+    "GET",
+    "/api/batches/{id:int}/state",
+    "Whether it is open, and whether it is over; cheap",
+    BatchLine,
+    needs=Right.LOOK,
+)
 async def state(ask: Ask) -> Any:
     id_: int = ask.names["id"]
     is_open = await ask.engine.batches.is_open(id_)
@@ -229,6 +251,7 @@ async def state(ask: Ask) -> Any:
     "Items in the order of their submission, with their tracking documents",
     Listed[BatchItem],
     query=ItemsQuery,
+    needs=Right.LOOK,
 )
 async def items(ask: Ask) -> Any:
     query: ItemsQuery = ask.query
@@ -244,6 +267,7 @@ async def items(ask: Ask) -> Any:
     "Add items to an open batch, in one transaction",
     {201: Listed[Started]},
     body=ItemsRequest,
+    needs=Right.ACT,
 )
 async def add(ask: Ask) -> Answer:
     body: ItemsRequest = ask.body
@@ -268,7 +292,13 @@ async def add(ask: Ask) -> Answer:
     )
 
 
-@batches("POST", "/api/batches/{id:int}/close", "Say that all its items are there", Closed)
+@batches(
+    "POST",
+    "/api/batches/{id:int}/close",
+    "Say that all its items are there",
+    Closed,
+    needs=Right.ACT,
+)
 async def close(ask: Ask) -> Any:
     return Closed(id=ask.names["id"], closed=await ask.engine.batches.close(ask.names["id"]))
 
@@ -280,7 +310,8 @@ async def close(ask: Ask) -> Any:
     Cancelled,
     body=CancelRequest,
     body_optional=True,
+    needs=Right.ACT,
 )
 async def cancel(ask: Ask) -> Any:
-    cancelled = await ask.engine.batches.cancel(ask.names["id"], by=ask.body.by)
+    cancelled = await ask.engine.batches.cancel(ask.names["id"], by=ask.by(ask.body.by))
     return Cancelled(id=ask.names["id"], items=cancelled)

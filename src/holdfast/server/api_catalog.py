@@ -4,18 +4,21 @@ is."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from holdfast.core.errors import DefinitionInvalid, InvalidInput
+from holdfast.core.access import Right
+from holdfast.core.errors import DefinitionInvalid, InvalidInput, UnknownName
 from holdfast.core.payload import check_payload
 from holdfast.engine import Engine
 from holdfast.engine.catalog import AddedPlaybook, CatalogEntry, Change
 from holdfast.playbook.definition import Definition
 from holdfast.playbook.document import BYTES_MAX
 from holdfast.server.endpoints import Answer, Ask, Family
+from holdfast.server.problems import Refused
 from holdfast.wire import BODY_BYTES_MAX, Id, Listed, Name
 
 if TYPE_CHECKING:
@@ -75,6 +78,7 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
     {201: AddedDocument, 200: AddedDocument},
     body=bytes,
     media_types=YAML,
+    needs=Right.ACT,
 )
 async def add(ask: Ask) -> Answer:
     added = await registered(ask.engine, ask.body)
@@ -94,7 +98,14 @@ def _loaded(source: bytes) -> Playbook:
     return load_playbook(source)
 
 
-@catalog("GET", "/api/catalog", "What is registered, by path", Listed[CatalogEntry], query=CatalogQuery)
+@catalog(
+    "GET",
+    "/api/catalog",
+    "What is registered, by path",
+    Listed[CatalogEntry],
+    query=CatalogQuery,
+    needs=Right.LOOK,
+)
 async def list_catalog(ask: Ask) -> Any:
     query: CatalogQuery = ask.query
     catalog, page = ask.engine.catalog, {"limit": query.limit, "cursor": query.cursor}
@@ -109,6 +120,7 @@ async def list_catalog(ask: Ask) -> Any:
     {200: CatalogDocument, 304: None},
     query=VersionQuery,
     headers={"If-None-Match": "304 where the version is still this one"},
+    needs=Right.LOOK,
 )
 async def show(ask: Ask) -> Answer:
     path, version = ask.names["path"], ask.query.version
@@ -142,12 +154,27 @@ def _matches(given: str, etag: str) -> bool:
     "Register a pipeline of a program, for its workers",
     Registered,
     body=PipelineBody,
+    needs=Right.WORK,
 )
 async def add_pipeline(ask: Ask) -> Any:
     definition = _pipeline(ask.body.definition)
+    if not ask.who.may(Right.ACT):
+        await _refuse_other_playbook(ask, definition.path)
     id_ = await ask.engine.publish(definition)
     row = await ask.engine.store.definition(id_)
     return Registered(id=id_, path=definition.path, version=row.version)
+
+
+async def _refuse_other_playbook(ask: Ask, path: str) -> None:
+    """A worker brings the pipelines that it runs; what was added as a text is not its to replace."""
+    with contextlib.suppress(UnknownName):
+        if (await ask.engine.catalog.text(path)).entry.kind == "yaml":
+            raise Refused(
+                403,
+                "forbidden",
+                f"{path} is a playbook of the catalog, and a worker's token may not replace it.",
+                "Give the pipeline another path, or register it with an operator's token.",
+            )
 
 
 def _pipeline(text: str) -> Definition:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from holdfast.core.access import Right
 from holdfast.core.errors import InvalidInput
 from holdfast.core.model import ExecutionRow, ExecutionStatus
 from holdfast.core.retry import parse_duration
@@ -16,6 +17,7 @@ from holdfast.engine import Engine, ExecutionView, Submission
 from holdfast.engine.checks import unknown_execution
 from holdfast.engine.manual_retry import RetryRequest
 from holdfast.server.endpoints import Answer, Ask, Family
+from holdfast.server.problems import Refused
 from holdfast.wire import (
     CancelAnswer,
     CancelRequest,
@@ -84,6 +86,7 @@ class RetryBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     {201: Started, 200: Started},
     body=StartRequest,
     headers={"Idempotency-Key": "in place of idempotency_key"},
+    needs=Right.ACT,
 )
 async def start(ask: Ask) -> Answer:
     submission = await _submission(ask.engine, ask.body, key_of(ask, ask.body.idempotency_key))
@@ -98,6 +101,7 @@ async def start(ask: Ask) -> Answer:
     "Start several executions in one transaction: all of them or none",
     {201: Listed[Started]},
     body=StartManyRequest,
+    needs=Right.ACT,
 )
 async def start_many(ask: Ask) -> Answer:
     body: StartManyRequest = ask.body
@@ -172,7 +176,14 @@ async def _registered(engine: Engine, playbook: str) -> str:
     return (await registered(engine, playbook.encode())).entry.path
 
 
-@executions("GET", "/api/executions", "Executions, newest first", Listed[ExecutionRow], query=ExecutionsQuery)
+@executions(
+    "GET",
+    "/api/executions",
+    "Executions, newest first",
+    Listed[ExecutionRow],
+    query=ExecutionsQuery,
+    needs=Right.LOOK,
+)
 async def list_executions(ask: Ask) -> Any:
     query: ExecutionsQuery = ask.query
     page = await ask.engine.executions(
@@ -191,6 +202,7 @@ async def list_executions(ask: Ask) -> Any:
     "An execution with its jobs, its outputs and one plain sentence",
     ExecutionDocument,
     query=WaitQuery,
+    needs=Right.LOOK,
 )
 async def show(ask: Ask) -> Any:
     id_: int = ask.names["id"]
@@ -198,7 +210,13 @@ async def show(ask: Ask) -> Any:
     return execution_document(await ask.engine.view(id_))
 
 
-@executions("GET", "/api/executions/{id:int}/row", "An execution without its jobs", ExecutionRow)
+@executions(
+    "GET",
+    "/api/executions/{id:int}/row",
+    "An execution without its jobs",
+    ExecutionRow,
+    needs=Right.LOOK,
+)
 async def show_row(ask: Ask) -> Any:
     row = await ask.engine.execution(ask.names["id"])
     if row is None:
@@ -235,6 +253,7 @@ def execution_document(view: ExecutionView) -> ExecutionDocument:
     "The history of an execution, in its order",
     Listed[EventDocument],
     query=EventsQuery,
+    needs=Right.LOOK,
 )
 async def events(ask: Ask) -> Any:
     id_, query = ask.names["id"], ask.query
@@ -252,10 +271,13 @@ async def events(ask: Ask) -> Any:
     {202: RetryAnswer},
     body=RetryBody,
     body_optional=True,
+    needs=Right.ACT,
 )
 async def retry(ask: Ask) -> Answer:
     id_: int = ask.names["id"]
-    await ask.engine.retry(id_, RetryRequest(**msgspec.structs.asdict(ask.body)))
+    await ask.engine.retry(
+        id_, RetryRequest(**msgspec.structs.asdict(ask.body) | {"by": ask.by(ask.body.by)})
+    )
     row = await ask.engine.execution(id_)
     if row is None:
         raise unknown_execution(id_)
@@ -269,10 +291,11 @@ async def retry(ask: Ask) -> Answer:
     CancelAnswer,
     body=CancelRequest,
     body_optional=True,
+    needs=Right.ACT,
 )
 async def cancel(ask: Ask) -> Any:
     id_: int = ask.names["id"]
-    cancelled = await ask.engine.cancel(id_, by=ask.body.by)
+    cancelled = await ask.engine.cancel(id_, by=ask.by(ask.body.by))
     row = await ask.engine.execution(id_)
     if row is None:
         raise unknown_execution(id_)
@@ -286,9 +309,17 @@ async def cancel(ask: Ask) -> Any:
     query=StreamQuery,
     plain={200: "text/event-stream"},
     headers={"Last-Event-ID": "go on behind this event"},
+    needs=Right.LOOK,
 )
 async def stream(ask: Ask) -> Any:
     query: StreamQuery = ask.query
     after = ask.request.headers.get("last-event-id") or query.after
+    if after and await ask.services.live.is_beyond_the_end(after):
+        raise Refused(
+            410,
+            "place_gone",
+            "What you were told last is not in the database any more: it was put back from a backup.",
+            "Read anew what you keep, and listen from now on, without Last-Event-ID.",
+        )
     chunks = ask.services.live.stream(execution_id=query.execution_id, path=query.path, after=after)
     return Answer(chunks, 200, {"cache-control": "no-store", "x-accel-buffering": "no"})

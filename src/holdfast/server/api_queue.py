@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from holdfast.core.access import Right
 from holdfast.core.errors import InvalidInput
 from holdfast.core.model import (
     HANDLER_CHARS_MAX,
@@ -50,6 +51,8 @@ from holdfast.wire import (
     Problem,
     ReleaseRequest,
     Signal,
+    TakeOverAnswer,
+    TakeOverRequest,
     Worker,
     item_answers,
     outcome_of,
@@ -93,6 +96,7 @@ class ForeignAnswer(msgspec.Struct, frozen=True, kw_only=True):
     "Jobs, oldest first, in all states unless filtered",
     Listed[JobDocument],
     query=QueueQuery,
+    needs=Right.LOOK,
 )
 async def list_queue(ask: Ask) -> Any:
     query: QueueQuery = ask.query
@@ -123,6 +127,7 @@ async def job_documents(engine: Engine, jobs: Sequence[JobRow]) -> list[JobDocum
     ForeignAnswer,
     body=LeaseRequest,
     hot=True,
+    needs=Right.WORK,
 )
 async def lease(ask: Ask) -> Any:
     body: LeaseRequest = ask.body
@@ -149,6 +154,7 @@ async def lease(ask: Ask) -> Any:
     LeaseAnswer,
     body=OwnLeaseRequest,
     hot=True,
+    needs=Right.WORK,
 )
 async def lease_stored(ask: Ask) -> Any:
     body: OwnLeaseRequest = ask.body
@@ -191,6 +197,8 @@ async def _leased(
         if gone is not None:
             gone.cancel()
     try:
+        if wait:
+            await ask.check_still()
         return await _within_bytes(ask.engine, result), await ask.engine.now()
     except BaseException:
         # Leased and never handed out, they would end as lost by a worker that never saw them.
@@ -248,11 +256,32 @@ def _size(job: Leased) -> int:
 
 @queue(
     "POST",
+    "/api/queue/takeover",
+    "Go on with attempts that another has leased, under new fences",
+    TakeOverAnswer,
+    body=TakeOverRequest,
+    hot=True,
+    needs=Right.WORK,
+)
+async def take_over(ask: Ask) -> Any:
+    body: TakeOverRequest = ask.body
+    jobs = await ask.engine.take_over(
+        body.worker_id,
+        [_lease_ref(item.queue_id, item.fence) for item in body.leases],
+        token=body.token,
+        lease_seconds=body.lease_seconds,
+    )
+    return TakeOverAnswer(jobs=jobs, now=await ask.engine.now())
+
+
+@queue(
+    "POST",
     "/api/queue/heartbeat",
     "Extend leases; 409 where none of them is held any more",
     {200: ItemsAnswer, 409: ItemsAnswer},
     body=HeartbeatRequest,
     hot=True,
+    needs=Right.WORK,
 )
 async def heartbeat(ask: Ask) -> Any:
     body: HeartbeatRequest = ask.body
@@ -274,6 +303,7 @@ async def heartbeat(ask: Ask) -> Any:
     {200: ItemsAnswer, 409: ItemsAnswer},
     body=ReleaseRequest,
     hot=True,
+    needs=Right.WORK,
 )
 async def release(ask: Ask) -> Any:
     body: ReleaseRequest = ask.body
@@ -293,6 +323,7 @@ async def release(ask: Ask) -> Any:
     {200: ItemsAnswer, 409: ItemsAnswer},
     body=OutcomesRequest,
     hot=True,
+    needs=Right.WORK,
 )
 async def report(ask: Ask) -> Any:
     body: OutcomesRequest = ask.body
@@ -354,6 +385,7 @@ class SignalQuery(msgspec.Struct, frozen=True, kw_only=True):
     Signal,
     query=SignalQuery,
     hot=True,
+    needs=Right.KNOWN,
 )
 async def signal(ask: Ask) -> Any:
     query: SignalQuery = ask.query
@@ -382,6 +414,7 @@ class Child(msgspec.Struct, frozen=True, kw_only=True):
     "The execution that was started for an attempt of this job",
     Child,
     query=ChildQuery,
+    needs=Right.LOOK,
 )
 async def child(ask: Ask) -> Any:
     id_: int = ask.names["id"]
@@ -409,7 +442,15 @@ class Announced(msgspec.Struct, frozen=True, kw_only=True):
     worker_id: str
 
 
-@queue("POST", "/api/workers", "Tell that a worker lives", Announced, body=AnnounceBody, hot=True)
+@queue(
+    "POST",
+    "/api/workers",
+    "Tell that a worker lives",
+    Announced,
+    body=AnnounceBody,
+    hot=True,
+    needs=Right.WORK,
+)
 async def announce(ask: Ask) -> Any:
     told = msgspec.structs.asdict(ask.body)
     record = WorkerRecord(**told | {name: _printable(told[name]) for name in ("host", "version")})
@@ -420,7 +461,12 @@ async def announce(ask: Ask) -> Any:
 
 
 @queue(
-    "DELETE", "/api/workers/{worker_id:path}", "Tell that a worker has ended in order", Announced, hot=True
+    "DELETE",
+    "/api/workers/{worker_id:path}",
+    "Tell that a worker has ended in order",
+    Announced,
+    hot=True,
+    needs=Right.WORK,
 )
 async def retire(ask: Ask) -> Any:
     worker_id: str = ask.names["worker_id"]

@@ -7,6 +7,7 @@ from typing import Annotated, Any, get_type_hints
 import msgspec
 from msgspec import Meta
 
+from holdfast.core.access import Right
 from holdfast.core.errors import InvalidInput
 from holdfast.core.pauses import Pause, PauseKind
 from holdfast.engine.controls import LimitView
@@ -64,6 +65,11 @@ class PauseBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class ResumeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kind: PauseKind
     name: Target
+    by: By = ""
+
+
+class ByQuery(msgspec.Struct, frozen=True, kw_only=True):
+    by: By = ""
 
 
 class Resumed(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,41 +117,83 @@ class RedriveAnswer(msgspec.Struct, frozen=True, kw_only=True):
     redriven: int
 
 
-@steering("GET", "/api/limits", "Limits that are set, and those that steps name", Listed[LimitView])
+@steering(
+    "GET",
+    "/api/limits",
+    "Limits that are set, and those that steps name",
+    Listed[LimitView],
+    needs=Right.LOOK,
+)
 async def limits(ask: Ask) -> Any:
     return Listed(items=await ask.engine.controls.limits())
 
 
-@steering("PUT", "/api/limits/{name}", "Let at most so many jobs run at once", LimitView, body=LimitBody)
+@steering(
+    "PUT",
+    "/api/limits/{name}",
+    "Let at most so many jobs run at once",
+    LimitView,
+    body=LimitBody,
+    needs=Right.ACT,
+)
 async def set_limit(ask: Ask) -> Any:
     body: LimitBody = ask.body
     return await ask.engine.controls.set_limit(
-        ask.names["name"], body.max_concurrency, body.manual_reserve, by=body.by
+        ask.names["name"], body.max_concurrency, body.manual_reserve, by=ask.by(body.by)
     )
 
 
-@steering("DELETE", "/api/limits/{name}", "Limit nothing under this name any more", Removed)
+@steering(
+    "DELETE",
+    "/api/limits/{name}",
+    "Limit nothing under this name any more",
+    Removed,
+    query=ByQuery,
+    needs=Right.ACT,
+)
 async def remove_limit(ask: Ask) -> Any:
     name: str = ask.names["name"]
-    return Removed(name=name, removed=await ask.engine.controls.remove_limit(name))
+    return Removed(name=name, removed=await ask.engine.controls.remove_limit(name, by=ask.by(ask.query.by)))
 
 
-@steering("GET", "/api/pauses", "Where nothing new begins, the oldest pause first", Listed[Pause])
+@steering(
+    "GET",
+    "/api/pauses",
+    "Where nothing new begins, the oldest pause first",
+    Listed[Pause],
+    needs=Right.LOOK,
+)
 async def pauses(ask: Ask) -> Any:
     return Listed(items=await ask.engine.controls.pauses())
 
 
-@steering("POST", "/api/pauses", "Begin nothing new there; what runs goes on", Pause, body=PauseBody)
+@steering(
+    "POST",
+    "/api/pauses",
+    "Begin nothing new there; what runs goes on",
+    Pause,
+    body=PauseBody,
+    needs=Right.ACT,
+)
 async def pause(ask: Ask) -> Any:
     body: PauseBody = ask.body
     return await ask.engine.controls.pause(
-        body.kind, body.name, by=body.by, reason=body.reason, force=body.force
+        body.kind, body.name, by=ask.by(body.by), reason=body.reason, force=body.force
     )
 
 
-@steering("POST", "/api/pauses/resume", "Begin work there again", Resumed, body=ResumeBody)
+@steering(
+    "POST",
+    "/api/pauses/resume",
+    "Begin work there again",
+    Resumed,
+    body=ResumeBody,
+    needs=Right.ACT,
+)
 async def resume(ask: Ask) -> Any:
-    return Resumed(ended=await ask.engine.controls.resume(ask.body.kind, ask.body.name))
+    return Resumed(
+        ended=await ask.engine.controls.resume(ask.body.kind, ask.body.name, by=ask.by(ask.body.by))
+    )
 
 
 @steering(
@@ -154,6 +202,7 @@ async def resume(ask: Ask) -> Any:
     "What has failed and nobody has retried, in groups, the largest first",
     Listed[FailureGroupDocument],  # type: ignore[valid-type]
     query=DeadQuery,
+    needs=Right.LOOK,
 )
 async def dead(ask: Ask) -> Any:
     found = await ask.engine.failure_groups(**msgspec.structs.asdict(ask.query))
@@ -166,6 +215,7 @@ async def dead(ask: Ask) -> Any:
     "The same one by one, the oldest execution first",
     Listed[FailureDocument],  # type: ignore[valid-type]
     query=DeadListQuery,
+    needs=Right.LOOK,
 )
 async def dead_list(ask: Ask) -> Any:
     page = await ask.engine.failures(**msgspec.structs.asdict(ask.query))
@@ -178,6 +228,7 @@ async def dead_list(ask: Ask) -> Any:
     "Start failed executions again at their failed stages",
     RedriveAnswer,
     body=RedriveBody,
+    needs=Right.ACT,
 )
 async def redrive(ask: Ask) -> Any:
     chosen = msgspec.structs.asdict(ask.body)
@@ -189,6 +240,6 @@ async def redrive(ask: Ask) -> Any:
             f"Which executions are to be started again is {'said in several ways' if said else 'not said'}.",
             guidance='Name `ids`, or filters, or say "all": true.',
         )
-    page = await ask.engine.redrive_page(**chosen)
+    page = await ask.engine.redrive_page(**chosen | {"by": ask.by(ask.body.by)})
     count = sum(item.is_redriven for item in page.items)
     return RedriveAnswer(items=page.items, next=page.next, redriven=count)

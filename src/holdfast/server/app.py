@@ -7,7 +7,9 @@ access ──▶ route ──▶ read within bounds ──▶ decode ──▶ h
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
+import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -19,7 +21,10 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from holdfast.core.access import Right
+from holdfast.core.errors import HoldfastError
 from holdfast.server import (
+    api_access,
     api_batches,
     api_catalog,
     api_executions,
@@ -30,6 +35,7 @@ from holdfast.server import (
 from holdfast.server.access import Access
 from holdfast.server.docs_page import docs_page
 from holdfast.server.endpoints import Answer, Ask, Endpoint
+from holdfast.server.identity import NOBODY, Identity
 from holdfast.server.openapi import document
 from holdfast.server.problems import Refused, told
 from holdfast.server.reading import (
@@ -44,6 +50,8 @@ from holdfast.server.services import Services
 
 # Of a body that nobody reads, and that has arrived as a whole with the head or right behind it.
 UNREAD_BYTES_MAX = 16 * 1024
+ADMITTED_SECONDS = 5.0
+WHO = "holdfast.who"  # in the scope of a request
 COMPRESSED_BYTES_MIN = 1_024
 COMPRESSED_IN_THREAD_BYTES = 256 * 1024
 COMPRESSION_LEVEL = 5
@@ -52,7 +60,7 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def all_endpoints() -> list[Endpoint]:
-    families = (api_executions, api_catalog, api_batches, api_queue, api_steering, api_watching)
+    families = (api_executions, api_catalog, api_batches, api_queue, api_steering, api_watching, api_access)
     return [endpoint for family in families for endpoint in family.endpoints]
 
 
@@ -69,20 +77,28 @@ def create_app(services: Services, access: Access) -> ASGIApp:
         return await _packed(request, page, headers=_PAGE_HEADERS, media_type="text/html")
 
     # Paths of a playbook have slashes, so what is below them is looked for first.
-    routes = [_route(endpoint, services, bodies) for endpoint in _specific_first(endpoints)]
+    routes = [_route(endpoint, services, bodies, access) for endpoint in _specific_first(endpoints)]
     routes += [Route("/openapi.json", openapi), Route("/docs", docs)]
     app = Starlette(
         routes=routes, exception_handlers={404: _no_such_page, 405: _no_such_method, Exception: _failed}
     )
     # Nobody described those, and behind a proxy they would lead from https to http.
     app.router.redirect_slashes = False
-    return _Guarded(app, access, services)
+    open_paths = frozenset(endpoint.path for endpoint in endpoints if endpoint.needs is Right.NONE)
+    return _Guarded(app, access, services, open_paths)
 
 
 _PAGE_HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none';"
-    " form-action 'none'",
-    "x-content-type-options": "nosniff",
+    " form-action 'none'; frame-ancestors 'none'",
+}
+# Of every answer, unless it has its own: nothing of it is run, framed, guessed at or told to other sites.
+_SAFE_HEADERS = {
+    b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"referrer-policy": b"no-referrer",
+    b"x-content-type-options": b"nosniff",
+    b"x-frame-options": b"DENY",
 }
 
 
@@ -90,17 +106,20 @@ def _specific_first(endpoints: list[Endpoint]) -> list[Endpoint]:
     return sorted(endpoints, key=lambda endpoint: ":path}" in endpoint.path)
 
 
-def _route(endpoint: Endpoint, services: Services, bodies: Bodies) -> Route:
+def _route(endpoint: Endpoint, services: Services, bodies: Bodies, access: Access) -> Route:
     async def serve(request: Request) -> Response:
         size = None if endpoint.body is not None or _has_large_body(request) else 0
         try:
-            ask = Ask(request, services, decoded_query(request, endpoint.query))
+            who: Identity = request.scope[WHO]
+            who.admit(endpoint.needs)
+            ask = Ask(request, services, access, who, decoded_query(request, endpoint.query))
             if endpoint.body is not None:
                 body = await bodies.read(request)
                 size = len(body)
                 ask.body = _decoded_body(request, endpoint, body)
                 del body  # it may be large, and what it says is kept
-            response = await _response(request, endpoint, await endpoint.handler(ask))
+            answer = await endpoint.handler(ask)
+            response = await _response(ask, endpoint, answer)
             is_left = size is None and not isinstance(response, StreamingResponse)
             return _Draining(response, request) if is_left else response
         except Exception as error:
@@ -134,14 +153,16 @@ def _decoded_body(request: Request, endpoint: Endpoint, body: bytes) -> Any:
     return body if endpoint.body is bytes else decoded(body, endpoint.body)
 
 
-async def _response(request: Request, endpoint: Endpoint, answer: Any) -> Response:
+async def _response(ask: Ask, endpoint: Endpoint, answer: Any) -> Response:
+    request = ask.request
     value, status, headers = answer if isinstance(answer, Answer) else (answer, 200, {})
     if isinstance(value, Response):
         return value
     if isinstance(value, AsyncIterator):
         if request.method == "HEAD":  # it would go on for ever, and nobody hears it
             return Response(None, status, dict(headers), media_type=endpoint.plain[status])
-        return StreamingResponse(value, status, dict(headers), media_type=endpoint.plain[status])
+        admitted = _while_admitted(value, ask)
+        return StreamingResponse(admitted, status, dict(headers), media_type=endpoint.plain[status])
     if status in (204, 304):
         return Response(status_code=status, headers=dict(headers))
     if status in endpoint.plain:
@@ -151,6 +172,22 @@ async def _response(request: Request, endpoint: Endpoint, answer: Any) -> Respon
     if endpoint.hot:
         return Response(content, status, told_headers, media_type=_JSON)
     return await _packed(request, content, status, told_headers, media_type=_JSON)
+
+
+async def _while_admitted(chunks: AsyncIterator[Any], ask: Ask) -> AsyncIterator[Any]:
+    """A stream ends where the token that opened it counts no longer."""
+    checked_at = time.monotonic()
+    async with contextlib.aclosing(chunks):  # type: ignore[type-var]
+        async for chunk in chunks:
+            if time.monotonic() - checked_at >= ADMITTED_SECONDS:
+                checked_at = time.monotonic()
+                try:
+                    await ask.check_still()
+                except Refused:
+                    return
+                except HoldfastError:
+                    pass  # the database is away: whoever listens is told when it is back
+            yield chunk
 
 
 async def _packed(
@@ -246,12 +283,13 @@ class _Draining(Response):
 
 
 class _Guarded:
-    """Nobody reaches a route who may not; and each answer is counted."""
+    """Nobody reaches a route whom the server does not know; and each answer is counted."""
 
-    def __init__(self, app: ASGIApp, access: Access, services: Services) -> None:
+    def __init__(self, app: ASGIApp, access: Access, services: Services, open_paths: frozenset[str]) -> None:
         self._app = app
         self._access = access
         self._services = services
+        self._open_paths = open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -264,12 +302,18 @@ class _Guarded:
             if message["type"] == "http.response.start":
                 is_begun = True
                 self._services.requests[message["status"]] += 1
+                given = {name for name, _ in message["headers"]}
+                safe = [header for header in _SAFE_HEADERS.items() if header[0] not in given]
+                message["headers"] = [*message["headers"], *safe]
             await send(message)
 
         request = Request(scope, receive)
         try:
             try:
-                self._access.check(request)
+                self._access.check_page(request)
+                # Not request.url: that is made of the Host header, too.
+                is_open = scope["path"] in self._open_paths
+                scope[WHO] = NOBODY if is_open else await self._access.identify(request)
                 check_path(request)
             except Exception as error:
                 await _Draining(problem_response(error), request)(scope, receive, counting)

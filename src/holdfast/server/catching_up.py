@@ -117,10 +117,17 @@ class CatchingUp:
         while rows and size < PIECE_BYTES:
             told.append(self._told(rows.popleft()))
             size += len(told[-1])
-        if len(found) < PAGE_ROWS and not rows:
-            self._after = until
         self._library.pace.worked(time.thread_time() - started)
+        if len(found) < PAGE_ROWS and not rows:
+            self._after = until if found else await self._before_the_next_row(until)
         return b"".join(told)
+
+    async def _before_the_next_row(self, place: int) -> int:
+        """Numbers may be left out by the billion (store/numbering.py), and pruned by the million."""
+        if place >= self._until:
+            return place
+        following = await self._library.store.event_rows(place, 1)
+        return min(self._until, following[0].id - 1) if following else self._until
 
     def _told(self, row: EventRow) -> bytes:
         before = self._token

@@ -55,7 +55,7 @@ def docs_page(document: dict[str, Any]) -> str:
 
 def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
     body = operation.get("requestBody", {}).get("content", {})
-    parts = []
+    parts = [f'<p class="dim">With tokens, for: {_roles(operation)}.</p>']
     if operation["parameters"]:
         rows = "".join(_parameter(parameter) for parameter in operation["parameters"])
         parts.append(f"<table><tr><th>parameter</th><th>in</th><th>what</th></tr>{rows}</table>")
@@ -69,6 +69,12 @@ def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
     about = f'<span class="about">{_prose(operation["summary"])}</span>'
     id_ = escape(operation["operationId"])
     return f'<details id="{id_}"><summary>{head} {about}</summary>{"".join(parts)}</details>'
+
+
+def _roles(operation: dict[str, Any]) -> str:
+    return (
+        "everybody" if operation.get("security") == [] else escape(", ".join(operation["x-holdfast-roles"]))
+    )
 
 
 def _parameter(parameter: dict[str, Any]) -> str:

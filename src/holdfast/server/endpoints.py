@@ -13,6 +13,9 @@ from typing import Any, NamedTuple
 
 from starlette.requests import Request
 
+from holdfast.core.access import Right
+from holdfast.server.access import Access
+from holdfast.server.identity import Identity
 from holdfast.server.services import Services
 
 
@@ -30,6 +33,8 @@ class Ask:
 
     request: Request
     services: Services
+    access: Access
+    who: Identity
     query: Any = None
     body: Any = None
 
@@ -42,6 +47,14 @@ class Ask:
     def engine(self) -> Any:
         return self.services.engine
 
+    async def check_still(self) -> None:
+        """Refuse where who asked is let in no longer: for what took long."""
+        await self.access.check_still(self.who)
+
+    def by(self, claimed: str = "") -> str:
+        """Who is to be named for what is done now, where the request says so of itself."""
+        return self.who.acting_as(claimed)
+
 
 Handler = Callable[[Ask], Awaitable[Any]]
 
@@ -50,12 +63,13 @@ Handler = Callable[[Ask], Awaitable[Any]]
 class Endpoint:
     """`body` is a type that is decoded from JSON, or `bytes` for another content type. `plain` are answers
     that are no JSON, by their media type. A `hot` one is a worker's: never compressed, read without a
-    pause."""
+    pause. `needs` is the right that whoever asks must have: there is no endpoint without a rule."""
 
     method: str
     path: str
     summary: str
     tag: str
+    needs: Right
     handler: Handler
     query: type | None = None
     body: Any = None
@@ -80,7 +94,7 @@ class Family:
         self.endpoints: list[Endpoint] = []
 
     def __call__(
-        self, method: str, path: str, summary: str, answers: Any = None, **more: Any
+        self, method: str, path: str, summary: str, answers: Any = None, *, needs: Right, **more: Any
     ) -> Callable[[Handler], Handler]:
         """`answers` is the type of status 200, or types by their statuses."""
 
@@ -92,6 +106,7 @@ class Family:
                     path=path,
                     summary=summary,
                     tag=self._tag,
+                    needs=needs,
                     handler=handler,
                     answers=by_status,
                     **more,

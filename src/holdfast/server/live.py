@@ -15,6 +15,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 
+from holdfast.core.errors import StoreError
 from holdfast.core.payload import check_name
 from holdfast.server.audience import KEEP_ALIVE_SECONDS, Listener
 from holdfast.server.catching_up import CatchingUp, Library, running_attempts
@@ -59,6 +60,19 @@ class Live:
         position = parse_token(after) if after else None
         return self._stream(Listener(execution_id, path), position)
 
+    async def is_beyond_the_end(self, after: str) -> bool:
+        """Whether the store has never given out the number of this place: it was put back from a backup, and
+        what was told since is not in it. InvalidInput where it is no place at all."""
+        return await self._is_beyond_the_end(parse_token(after))
+
+    async def _is_beyond_the_end(self, position: Position) -> bool:
+        """Of a store that does not answer nothing is known, and so no."""
+        try:
+            async with asyncio.timeout(OPEN_SECONDS_MAX):
+                return position.last > await self._store.highest_event_row()
+        except (StoreError, TimeoutError):
+            return False
+
     def begin_close(self) -> None:
         """End all streams, and let none begin."""
         self._is_closed = True
@@ -84,6 +98,8 @@ class Live:
                 return
             if position is None:
                 feed.join(listener)
+            elif await self._is_beyond_the_end(position):
+                return  # found out late, when the store was away: who asks again is told
             yield opening(feed.token if position is None else position.token)
             behind, is_new = position, True
             catching_up: CatchingUp | None = None

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.access import Right, roles_with
 from holdfast.server.endpoints import Endpoint
 from holdfast.wire import ErrorAnswer
 
@@ -44,9 +45,12 @@ def document(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": components,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer"},
+                "browser": {"type": "http", "scheme": "basic", "description": "The password is the token"},
+            },
         },
-        "security": [{}, {"token": []}],
+        "security": [{}, {"token": []}, {"browser": []}],
     }
 
 
@@ -70,11 +74,14 @@ def _operation(endpoint: Endpoint, by_kind: dict[str, Any], components: dict[str
     responses["503"] = _problem("The database cannot be reached now; try again")
     operation: dict[str, Any] = {
         "summary": endpoint.summary,
+        "x-holdfast-roles": [role.value for role in roles_with(endpoint.needs)],
         "operationId": endpoint.handler.__module__.rpartition("api_")[2] + "_" + endpoint.handler.__name__,
         "tags": [endpoint.tag],
         "parameters": [*_in_path(endpoint), *_in_query(endpoint, components), *_in_headers(endpoint)],
         "responses": responses,
     }
+    if endpoint.needs is Right.NONE:
+        operation["security"] = []
     if endpoint.body is bytes:
         # JSON is YAML, too; there it is an object.
         kinds = {name: "object" if name == "application/json" else "string" for name in endpoint.media_types}

@@ -126,7 +126,7 @@ class BoundedProtocol(HttpToolsProtocol):
             body = msgspec.json.encode(ErrorAnswer(error=problem))
             self.transport.write(
                 b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\n"
-                b"content-length: %d\r\nconnection: close\r\n\r\n%b"
+                b"x-content-type-options: nosniff\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
                 % (status, _REASONS[status], len(body), body)
             )
         self._close()

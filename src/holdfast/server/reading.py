@@ -171,6 +171,11 @@ def decoded_query(request: Request, kind: type | None) -> Any:
     if kind is None:
         return None
     try:
-        return msgspec.convert(given, kind, strict=False)
+        found: Any = msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
         raise Refused(422, "invalid_request", f"The parameters do not fit: {error}.", _HELP) from None
+    for name in given:
+        if getattr(found, name) is None:  # as `null` is read where it is no text
+            message = f"The parameter {name!r} has no value."
+            raise Refused(422, "invalid_request", message, "Leave it out, or give one.")
+    return found

@@ -27,6 +27,7 @@ from holdfast.server.access import Access
 from holdfast.server.app import create_app
 from holdfast.server.protocol import BoundedProtocol
 from holdfast.server.services import Services
+from holdfast.tasks import end_tasks
 from holdfast.wire import PORT_DEFAULT
 
 log = logging.getLogger("holdfast.server")
@@ -47,29 +48,38 @@ def own_version() -> str:
 
 
 class Service:
-    """`port` 0 takes a free one; `url` tells it once it listens."""
+    """`port` 0 takes a free one; `url` tells it once it listens. `token` is an admin's, beside those of the
+    database; without one, and on loopback, none is needed unless `require_token` says so."""
 
     def __init__(
-        self, engine: Engine, *, host: str = HOST_DEFAULT, port: int = PORT_DEFAULT, token: str | None = None
+        self,
+        engine: Engine,
+        *,
+        host: str = HOST_DEFAULT,
+        port: int = PORT_DEFAULT,
+        token: str | None = None,
+        require_token: bool = False,
     ) -> None:
         self._host = host
         self._port = port
-        access = Access(host, token)
+        self._access = Access(host, engine.tokens, secret=token, required=require_token)
         self.services = Services.of(engine, version=own_version())
         config = uvicorn.Config(
-            create_app(self.services, access),
+            create_app(self.services, self._access),
             http=BoundedProtocol,
             ws="none",
             lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,  # who asks is who is connected, whatever a header says
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=ENDING_SECONDS_MAX,
             backlog=BACKLOG,
         )
         self._server = _Server(config)
         self._serving: asyncio.Task[None] | None = None
+        self._keeping: asyncio.Task[None] | None = None
         self.url = ""
 
     async def __aenter__(self) -> Self:
@@ -80,6 +90,7 @@ class Service:
         await self.stop()
 
     async def start(self) -> None:
+        await self._access.check_start()
         listening = _listening(self._host, self._port)
         port = listening.getsockname()[1]
         shown = f"[{self._host}]" if ":" in self._host else self._host
@@ -91,6 +102,7 @@ class Service:
                 self._serving.result()
                 raise RuntimeError("the server ended as it was started")
             await asyncio.sleep(0.005)
+        self._keeping = asyncio.create_task(self.services.engine.keeper.run())
 
     async def ended(self) -> None:
         """Once it serves no more, for whatever reason."""
@@ -108,10 +120,15 @@ class Service:
     async def stop(self) -> None:
         self.begin_stop()
         await self.services.close()
+        await self._access.close()
         if self._serving is not None:
             await asyncio.wait([self._serving])
-            if not self._serving.cancelled():
-                self._serving.result()
+        await self.services.counting.close()
+        if self._keeping is not None:
+            await end_tasks(self._keeping)
+            await self.services.engine.keeper.close()
+        if self._serving is not None and not self._serving.cancelled():
+            self._serving.result()
 
 
 class _Server(uvicorn.Server):

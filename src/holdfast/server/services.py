@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from holdfast.engine import Engine
+from holdfast.server.counting import Counting
 from holdfast.server.leases import LeaseDesk
 from holdfast.server.live import Live
 from holdfast.server.workers import WorkerRegister
@@ -24,6 +25,7 @@ class Services:
     engine: Engine
     desk: LeaseDesk
     live: Live
+    counting: Counting
     workers: WorkerRegister
     version: str
     schema_version: int
@@ -40,6 +42,7 @@ class Services:
             engine=engine,
             desk=LeaseDesk(engine),
             live=Live(engine.store),
+            counting=Counting(engine),
             workers=WorkerRegister(engine),
             version=version,
             schema_version=len(load_migrations(kind)),

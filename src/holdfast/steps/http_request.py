@@ -76,8 +76,9 @@ def request_of(call: StepCall) -> Request:
     content = _content(config, headers)
     if call.idempotency_key and method in NOT_IDEMPOTENT and "idempotency-key" not in left_out:
         headers.setdefault("idempotency-key", call.idempotency_key)
-    for name, value in (("user-agent", "holdfast"), ("accept", "*/*")):
-        if name not in left_out:
+    given = (("user-agent", "holdfast"), ("accept", "*/*"), ("traceparent", call.traceparent))
+    for name, value in given:
+        if value and name not in left_out:
             headers.setdefault(name, value)
     # No others: a body that somebody packs in a few bytes must be unpacked within bounds.
     headers.setdefault("accept-encoding", "gzip, deflate")

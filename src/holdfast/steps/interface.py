@@ -92,6 +92,8 @@ class StepCall:
     idempotency_key: str = ""
     """The same in every attempt of one job, and unlike that of any other job of any store; "" where the
     worker has none to give."""
+    traceparent: str = ""
+    """The span of this attempt, for what the step asks of others; "" where nobody traces."""
     parked: Any = None
     """What an earlier lease of this attempt was deferred for, with what came of it."""
     begun: float = field(default_factory=time.monotonic)

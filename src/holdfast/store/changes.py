@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from holdfast.core.audit import AuditEntry
 from holdfast.core.gates import BatchState
 from holdfast.core.model import ClaimGroup, ExecutionState, ExecutionStatus, JobState
 
@@ -74,3 +75,4 @@ class Changes(msgspec.Struct):
     finished: list[FinishedJob] = []
     let_through: list[NextElements] = []
     superseded: list[tuple[int, str]] = []
+    audit: list[AuditEntry] = []

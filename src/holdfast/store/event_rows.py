@@ -51,6 +51,9 @@ class EventRowsStore(Protocol):
     async def last_event_row(self) -> int:
         """The highest id there is, 0 where there is none."""
 
+    async def highest_event_row(self) -> int:
+        """The highest id that was ever given out, also to what is not there any more or not yet."""
+
     async def event_rows(
         self,
         after: int,

@@ -182,10 +182,14 @@ def submission_unprepared(
 
 
 def _facts() -> Exchange[tuple[float, str]]:
-    """The clock and the identity of the database, where it has the schema that this version knows."""
-    [(now, version, identity)] = yield load_queries("postgresql")["facts"], ()
-    known = len(load_migrations("postgresql"))
-    check_schema_version(version, known, migrate=False, where="of this connection")
+    """The clock and the identity of the database, where it has a schema that this version may use."""
+    sql = load_queries("postgresql")
+    [(now, version, identity)] = yield sql["facts"], ()
+    known, oldest = len(load_migrations("postgresql")), None
+    if version > known:
+        told = yield sql["oldest_that_works"], (version,)
+        oldest = told[0][0] if told else None
+    check_schema_version(version, known, oldest=oldest, migrate=False, where="of this connection")
     return now, identity
 
 

@@ -13,10 +13,10 @@ import apsw
 import asyncpg
 import msgspec
 
-from holdfast.store import store_from_url
+from holdfast.store import postgres_schema, sqlite_schema, store_from_url
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres_connections import CONNECT_TIMEOUT_SECONDS
-from holdfast.store.queries import load_migrations
+from holdfast.store.queries import can_be_used, load_migrations
 from holdfast.store.sqlite import SqliteStore, check_sqlite_version
 
 BUSY_TIMEOUT_MS = 2_000
@@ -27,6 +27,7 @@ _POSTGRES_SETTINGS = ("fsync", "synchronous_commit", "full_page_writes")
 
 class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     """`foreign_tables` are those of another program where Holdfast's should be: opening it would be refused.
+    `schema_oldest` is the oldest schema whose Holdfast may use it, where it says so.
     `unwritable` says why it cannot be written, empty where it can; `clock_lead_seconds` is how far the
     database's clock is ahead of this machine's, give or take `clock_error_seconds`."""
 
@@ -34,12 +35,18 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     schema_found: int
     schema_known: int
+    schema_oldest: int | None = None
     foreign_tables: tuple[str, ...] = ()
     unwritable: str
     settings: dict[str, str]
     clock_lead_seconds: float
     clock_error_seconds: float
     newest_event_at: float | None
+
+    @property
+    def can_be_used(self) -> bool:
+        """As far as its schema is known here, or, where it is newer, it may be used without being known."""
+        return can_be_used(self.schema_found, self.schema_known, self.schema_oldest)
 
 
 async def inspect(url: str) -> Inspection:
@@ -57,11 +64,11 @@ def _inspect_sqlite(store: SqliteStore) -> Inspection:
         connection = _connect(store.path)
         try:
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
-            found, newest = 0, None
+            found, oldest, newest = 0, None, None
             foreign: tuple[str, ...] = tuple(sorted(tables & store.own_tables))
             if "holdfast_schema" in tables:
                 foreign = ()
-                found = connection.execute("SELECT coalesce(max(version), 0) FROM holdfast_schema").get
+                found, oldest = sqlite_schema.schema_of(connection)
             if found:
                 newest = connection.execute("SELECT at FROM events ORDER BY id DESC LIMIT 1").get
             mode: str = connection.execute("PRAGMA journal_mode").get
@@ -70,6 +77,7 @@ def _inspect_sqlite(store: SqliteStore) -> Inspection:
                 version=apsw.sqlite_lib_version(),
                 schema_found=found,
                 schema_known=len(load_migrations("sqlite")),
+                schema_oldest=oldest,
                 foreign_tables=foreign,
                 unwritable=_why_not_writable(connection),
                 settings={"journal_mode": mode},
@@ -112,11 +120,8 @@ async def _inspect_postgres(store: PostgresStore) -> Inspection:
             before, started = time.time(), time.monotonic()
             server: float = await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
             journey = time.monotonic() - started
-            found, newest = 0, None
-            if await connection.fetchval("SELECT to_regclass('holdfast.schema_version') IS NOT NULL"):
-                found = await connection.fetchval(
-                    "SELECT coalesce(max(version), 0) FROM holdfast.schema_version"
-                )
+            found, oldest = await postgres_schema.schema_of(connection)
+            newest = None
             if found:
                 newest = await connection.fetchval("SELECT at FROM holdfast.events ORDER BY id DESC LIMIT 1")
             settings = {
@@ -128,6 +133,7 @@ async def _inspect_postgres(store: PostgresStore) -> Inspection:
                 version=await connection.fetchval("SELECT current_setting('server_version')"),
                 schema_found=found,
                 schema_known=len(load_migrations("postgresql")),
+                schema_oldest=oldest,
                 unwritable=await _why_not_writable_postgres(connection, found),
                 settings=settings,
                 clock_lead_seconds=server - (before + journey / 2),

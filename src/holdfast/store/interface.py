@@ -16,8 +16,8 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from holdfast.core.audit import AuditEntry
 from holdfast.core.gates import BatchRow, BatchState
-from holdfast.core.limits import Limit
 from holdfast.core.model import (
     DeadReason,
     Event,
@@ -32,13 +32,15 @@ from holdfast.core.model import (
     Mode,
     WorkerRow,
 )
-from holdfast.core.pauses import Pause, PauseKind
+from holdfast.store.admitting import AdmittingStore
 from holdfast.store.catalog import CatalogRow
 from holdfast.store.changes import Changes
+from holdfast.store.controlling import ControllingStore
 from holdfast.store.event_rows import EventRowsStore
 from holdfast.store.handler_transaction import StoreTransaction
 from holdfast.store.new_executions import Inserted, NewExecution
 from holdfast.store.stages import HeldStage
+from holdfast.store.tallies import TalliesStore
 
 
 class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +88,15 @@ class Claimed(msgspec.Struct, frozen=True, array_like=True):
     input: str | None = None
     parked: str | None = None
     depth: int | None = None
+    available_at: float = 0.0
+
+
+class Taking(NamedTuple):
+    """A lease that is to be taken over: by whom it is held is told by its fence, and it gets the new one."""
+
+    queue_id: int
+    fence: str
+    new_fence: str
 
 
 class Beat(NamedTuple):
@@ -229,8 +240,9 @@ class DefinitionRow(NamedTuple):
 
 
 class OpenWork(NamedTuple):
-    """Jobs of one status that need one handler in one lane; held ones are not counted. Those that must run
-    `alone`, because their worker was lost, are counted apart, and so are those of several steps or limits."""
+    """Jobs of one status that need one handler in one lane, and how many of those that wait are `ready`;
+    held ones are not counted. Those that must run `alone`, because their worker was lost, are counted apart,
+    and so are those of several steps or limits."""
 
     status: JobStatus
     handler: str
@@ -241,19 +253,7 @@ class OpenWork(NamedTuple):
     path: str = ""
     step: str = ""
     limit: str = ""
-
-
-class LimitRow(NamedTuple):
-    """A limit with how much is leased under it in each lane; `max_concurrency` is None where steps name it
-    and nobody has set it."""
-
-    name: str
-    max_concurrency: int | None
-    manual_reserve: int | None
-    set_by: str | None
-    set_at: float | None
-    leased_manual: int
-    leased_bulk: int
+    ready: int = 0
 
 
 class FailureFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -306,7 +306,7 @@ class FailureGroup(NamedTuple):
     guidance: str
 
 
-class Store(EventRowsStore, Protocol):
+class Store(EventRowsStore, ControllingStore, AdmittingStore, TalliesStore, Protocol):
     """`inserts_at_once` is how many transactions of submits it writes faster together than one by one."""
 
     url: str
@@ -316,6 +316,9 @@ class Store(EventRowsStore, Protocol):
         """Connect, check versions, apply migrations under a lock (or refuse an old schema)."""
 
     async def close(self) -> None: ...
+
+    async def leave_out_numbers(self, count: int) -> None:
+        """Give out none of the next so many numbers of executions, jobs, batches and rows of events."""
 
     async def now(self) -> float:
         """The store's clock, in seconds since 1970: the one that all processes agree on."""
@@ -388,6 +391,13 @@ class Store(EventRowsStore, Protocol):
         """Extend the leases that still stand, and return them: until then, or each for as long as it was
         given the last time. Rows locked elsewhere count as standing."""
 
+    async def take_over(
+        self, takings: Sequence[Taking], worker_id: str, now: float, lease_seconds: float
+    ) -> list[Claimed]:
+        """Of these leases those that stand, for this worker and under their new fences: the same attempts,
+        as a claim would hand them out. One that has its new fence already stands too: it was taken by this
+        very call before, and the answer got lost."""
+
     async def amend_jobs(
         self,
         ids: Sequence[int],
@@ -426,7 +436,13 @@ class Store(EventRowsStore, Protocol):
         """Lock the batch, insert, plan, write; all or nothing. None where there is no such batch."""
 
     async def amend_batch(
-        self, batch_id: int, plan: BatchPlan, now: float, *, count_jobs: bool = False
+        self,
+        batch_id: int,
+        plan: BatchPlan,
+        now: float,
+        *,
+        count_jobs: bool = False,
+        audit: AuditEntry | None = None,
     ) -> BatchState | None:
         """Lock the batch, count its unfinished jobs where that is asked for, plan, write; the batch as it is
         then, None where there is none. Nothing changes a job of a gated batch meanwhile."""
@@ -538,31 +554,14 @@ class Store(EventRowsStore, Protocol):
     async def events(self, execution_id: int, after: str | None, limit: int) -> list[Event]:
         """Events in their order; `after` is the id of the last one seen."""
 
-    async def open_work(self, *, due_at: float | None = None) -> list[OpenWork]:
-        """Waiting and leased jobs, counted; with `due_at` those that were ready by then."""
+    async def open_work(self, now: float) -> list[OpenWork]:
+        """Waiting and leased jobs, counted."""
 
     async def execution_counts(self) -> dict[ExecutionStatus, int]:
         """Of what was submitted: what was started for others is theirs."""
 
-    # limits and pauses
-
-    async def set_limit(self, limit: Limit, by: str, now: float) -> None:
-        """Set it, or change it; it holds for every claim from then on, and what is leased stays so."""
-
-    async def remove_limit(self, name: str) -> bool:
-        """Whether it was set."""
-
-    async def limits(self) -> list[LimitRow]:
-        """By name; also those that a step has ever named and nobody has set."""
-
-    async def pause(self, kind: PauseKind, name: str, by: str, reason: str, now: float) -> Pause:
-        """Lease nothing more there; where it is paused already, that pause."""
-
-    async def resume(self, kind: PauseKind, name: str) -> Pause | None:
-        """The pause that has ended, None where there was none."""
-
-    async def pauses(self) -> list[Pause]:
-        """The oldest first."""
+    async def open_executions(self) -> dict[ExecutionStatus, int]:
+        """The same for those that run and those that have failed, at the cost of these alone."""
 
     # failures
 

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
+from holdfast.core.audit import AuditEntry
 from holdfast.core.errors import StoreUnavailable, StoreUnusable, StoreUrlInvalid
 from holdfast.core.masking import mask_secrets
 from holdfast.core.model import (
@@ -26,7 +27,8 @@ from holdfast.core.model import (
     LeaseRef,
     WorkerRow,
 )
-from holdfast.store import rows
+from holdfast.store import postgres_schema, rows
+from holdfast.store.admitting import Admitting
 from holdfast.store.changes import Changes
 from holdfast.store.controlling import Controlling
 from holdfast.store.exchange import OwnDatabase, hold, insertion
@@ -43,15 +45,17 @@ from holdfast.store.interface import (
 )
 from holdfast.store.lineage import Lineage
 from holdfast.store.new_executions import Inserted, NewExecution, groups_of, has_keys
+from holdfast.store.numbering import Numbering
 from holdfast.store.postgres_batches import PostgresBatches
 from holdfast.store.postgres_claim import Offer, PostgresClaim
 from holdfast.store.postgres_clock import ServerClock, lead_of
 from holdfast.store.postgres_connections import CONNECT_TIMEOUT_SECONDS, GONE, Connection, Connections
 from holdfast.store.postgres_definitions import PostgresDefinitions
 from holdfast.store.postgres_stages import PostgresStages
+from holdfast.store.postgres_tallies import PostgresTallies
 from holdfast.store.postgres_transaction import TRANSACTION_SECONDS_MAX, PostgresTransaction
 from holdfast.store.postgres_waking import PostgresWaking
-from holdfast.store.queries import check_schema_version, listing, load_migrations, load_queries
+from holdfast.store.queries import listing, load_migrations, load_queries
 from holdfast.store.watching import Watching
 
 T = TypeVar("T")
@@ -63,7 +67,6 @@ DEADLOCK_TRIES = 5
 PRUNE_LOOK_ROWS = 2_000
 PRUNE_LOOKS_MAX = 20
 COMMAND_TIMEOUT_SECONDS = 60.0
-MIGRATION_TIMEOUT_SECONDS = 24 * 3600.0
 
 # A process that vanishes in the middle of a transaction must not keep its rows locked for hours.
 _SESSION = {
@@ -77,8 +80,6 @@ _SESSION = {
     "tcp_keepalives_interval": "10",
     "tcp_keepalives_count": "3",
 }
-# Any number will do, as long as every Holdfast uses the same.
-MIGRATION_LOCK = 7_236_401
 
 _REFUSED = (
     asyncpg.InvalidCatalogNameError,
@@ -91,7 +92,8 @@ _REFUSED = (
 _QUERY_PASSWORD = re.compile(r"(?i)([?&](?:ssl)?password=)[^&]*")
 # The fault of a value or a row, which will be the same next time, and not of the server.
 _ABOUT_THE_DATA = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError)
-_TRY_AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+# The last one: a migration has changed a table since the statement was prepared.
+_TRY_AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.InvalidCachedStatementError)
 
 
 class PostgresStore(
@@ -99,10 +101,13 @@ class PostgresStore(
     PostgresDefinitions,
     PostgresStages,
     PostgresBatches,
+    PostgresTallies,
     PostgresWaking,
     Controlling,
+    Admitting,
     Watching,
     Lineage,
+    Numbering,
 ):
     transaction_seconds_max = TRANSACTION_SECONDS_MAX
     inserts_at_once = 2
@@ -136,16 +141,20 @@ class PostgresStore(
 
     async def _prepare(self, migrate: bool) -> None:
         """Processes of the version before may be at work, and a migration in their way: it is tried again."""
-        for tries_left in reversed(range(DEADLOCK_TRIES)):
+        pause = postgres_schema.PAUSE_SECONDS_MIN
+        for tries_left in reversed(range(postgres_schema.TRIES)):
             try:
                 async with self._acquire() as db:
                     return await self._migrate(db, migrate)
-            except _TRY_AGAIN as error:
+            except (*_TRY_AGAIN, postgres_schema.InTheWay) as error:
                 if not tries_left:
                     raise StoreUnavailable(
                         f"The schema of {self._shown_url} could not be migrated: {error}",
-                        guidance="Nothing was changed. Try again, or stop the other processes first.",
+                        guidance="Nothing was changed. Try again when long transactions and backups have"
+                        " ended, or stop the other processes first.",
                     ) from error
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, postgres_schema.PAUSE_SECONDS_MAX)
 
     async def _new_pool(self, **more: Any) -> asyncpg.Pool:
         return await asyncpg.create_pool(
@@ -161,30 +170,10 @@ class PostgresStore(
         number: int = await db.fetchval("SELECT current_setting('server_version_num')::int")
         check_postgres_version(number)
         migrations = load_migrations("postgresql")
-        if not migrate:
-            exists = await db.fetchval("SELECT to_regclass('holdfast.schema_version') IS NOT NULL")
-            await self._check_schema(db, len(migrations), migrate=False, exists=exists)
-            return
-        async with db.transaction():
-            await db.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
-            if not await db.fetchval("SELECT to_regnamespace('holdfast') IS NOT NULL"):
-                await db.execute("CREATE SCHEMA holdfast")  # only this needs rights on the database
-            await db.execute(
-                "CREATE TABLE IF NOT EXISTS holdfast.schema_version"
-                " (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"
-            )
-            found = await self._check_schema(db, len(migrations), migrate=True, exists=True)
-            for migration in migrations[found:]:
-                # It may write a large table anew, which is nobody's fault.
-                await db.execute(migration.sql, timeout=MIGRATION_TIMEOUT_SECONDS)
-                await db.execute("INSERT INTO holdfast.schema_version VALUES ($1)", migration.version)
-
-    async def _check_schema(self, db: Connection, known: int, *, migrate: bool, exists: bool) -> int:
-        found: int = 0
-        if exists:
-            found = await db.fetchval("SELECT coalesce(max(version), 0) FROM holdfast.schema_version")
-        check_schema_version(found, known, migrate=migrate, where=self._shown_url)
-        return found
+        if migrate:
+            await postgres_schema.bring_up_to_date(db, migrations, where=self._shown_url)
+        else:
+            await postgres_schema.check(db, len(migrations), migrate=False, where=self._shown_url)
 
     async def close(self) -> None:
         await self._end_waking()
@@ -330,6 +319,8 @@ class PostgresStore(
         if changes.let_through:
             await db.execute(self._sql["let_elements_through"], *_columns(changes.let_through, width=4), now)
         await self._save(db, changes.batches)
+        if changes.audit:
+            await db.execute(self._sql["insert_audit"], *_columns(changes.audit, width=4), now)
 
     async def prune(self, finished_before: float, limit: int) -> int:
         pruned = 0
@@ -438,9 +429,14 @@ class PostgresStore(
                         guidance="Nothing was written. It is safe to try again.",
                     ) from error
 
-    async def _change(self, query: str, *bindings: Any) -> list[asyncpg.Record]:
+    async def _change(
+        self, query: str, *bindings: Any, audit: AuditEntry | None = None, now: float = 0.0
+    ) -> list[asyncpg.Record]:
         async def change(db: Connection) -> list[asyncpg.Record]:
-            return list(await db.fetch(self._sql[query], *bindings))
+            found = list(await db.fetch(self._sql[query], *bindings))
+            if found and audit is not None:
+                await db.execute(self._sql["insert_audit"], *_columns([audit], width=4), now)
+            return found
 
         return await self._transact(change)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
+from holdfast.core.audit import AuditEntry
 from holdfast.core.gates import BatchState
 from holdfast.core.model import ExecutionStatus
 from holdfast.store import rows
@@ -63,7 +64,13 @@ class PostgresBatches:
         return await self._transact(add)
 
     async def amend_batch(
-        self, batch_id: int, plan: BatchPlan, now: float, *, count_jobs: bool = False
+        self,
+        batch_id: int,
+        plan: BatchPlan,
+        now: float,
+        *,
+        count_jobs: bool = False,
+        audit: AuditEntry | None = None,
     ) -> BatchState | None:
         async def amend(db: Connection) -> BatchState | None:
             found = await self._batch(db, batch_id)
@@ -76,6 +83,8 @@ class PostgresBatches:
             amended = plan(found[0], live)
             if amended != found[0]:
                 await self._save(db, [amended])
+            if audit is not None:
+                await db.execute(self._sql["insert_audit"], *([value] for value in audit), now)
             return amended
 
         return await self._transact(amend)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
@@ -19,7 +19,7 @@ from asyncpg.pool import PoolConnectionProxy
 from holdfast.core.limits import Limit
 from holdfast.store import rows
 from holdfast.store.choosing import Choice, aged_until, lanes_to_wait_for, shares, waited_since
-from holdfast.store.interface import Claimed, ClaimRequest
+from holdfast.store.interface import Claimed, ClaimRequest, Taking
 from holdfast.store.queries import numbered, of_family
 
 T = TypeVar("T")
@@ -40,6 +40,9 @@ class PostgresClaim:
     async def _transact(self, action: Callable[[Connection], Awaitable[T]]) -> T:
         raise NotImplementedError
 
+    async def _change(self, query: str, *bindings: Any) -> list[Any]:
+        raise NotImplementedError
+
     async def claim(self, request: ClaimRequest, now: float) -> list[Claimed]:
         offer = (request.handlers, request.lanes, request.alone)
         if offer not in self._limited_offers:
@@ -58,6 +61,12 @@ class PostgresClaim:
             self._limited_offers.add(offer)
         asked_at = time.monotonic()
         return await self._transact(lambda db: self._claim_under_limits(db, request, now, asked_at))
+
+    async def take_over(
+        self, takings: Sequence[Taking], worker_id: str, now: float, lease_seconds: float
+    ) -> list[Claimed]:
+        columns = [list(column) for column in zip(*takings, strict=True)] or [[], [], []]
+        return rows.claimed(await self._change("take_over", *columns, worker_id, now, lease_seconds))
 
     async def _claim_under_limits(
         self, db: Connection, request: ClaimRequest, now: float, asked_at: float

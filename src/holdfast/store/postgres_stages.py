@@ -45,7 +45,7 @@ class PostgresStages:
         groups = self._groups
         if wanted := {end.following.group for end in ends.values() if end.following} - groups.keys():
             groups = await self._transact(lambda db: self._group_ids(db, wanted))
-        jobs, executions, fences, hashes, outputs, _ = zip(*ordered, strict=True)
+        jobs, executions, fences, hashes, outputs, *_ = zip(*ordered, strict=True)
         bound = (
             jobs,
             executions,

@@ -1,10 +1,14 @@
 """Named queries and numbered migrations, read from the .sql files beside this one.
 
 What several queries share is written once, as a `part`, and stands in them as `<<name>>`.
+
+A migration that Holdfasts of an older schema can live with says so in its first line, `-- works with: 4`: the
+oldest schema whose Holdfast may use the database after it. Without that line no older one may.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -13,15 +17,21 @@ from typing import NamedTuple
 
 from holdfast.core.errors import SchemaTooNew, SchemaTooOld
 
+log = logging.getLogger("holdfast.store")
+
 _NAME = re.compile(r"^-- (name|part): (\w+)$", re.MULTILINE)
 _PART = re.compile(r"<<(\w+)>>")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 _MIGRATION = re.compile(r"(\d{4})_\w+\.sql")
+_WORKS_WITH = re.compile(r"-- works with: (\d+)\n")
 
 
 class Migration(NamedTuple):
+    """`works_with` is the oldest schema whose Holdfast may use the database after it; None: its own."""
+
     version: int
     sql: str
+    works_with: int | None = None
 
 
 @cache
@@ -69,12 +79,33 @@ def load_migrations(dialect: str) -> tuple[Migration, ...]:
         if match := _MIGRATION.fullmatch(entry.name):
             found[int(match[1])] = entry.read_text()
     assert sorted(found) == list(range(1, len(found) + 1)), f"{dialect} migrations are not numbered 1, 2, …"
-    return tuple(Migration(version, found[version]) for version in sorted(found))
+    return tuple(_migration(version, found[version]) for version in sorted(found))
 
 
-def check_schema_version(found: int, known: int, *, migrate: bool, where: str) -> None:
-    """Refuse a schema that this version does not know, or may not bring up to date."""
-    if found > known:
+def _migration(version: int, sql: str) -> Migration:
+    told = _WORKS_WITH.match(sql)
+    works_with = None if told is None else int(told[1])
+    assert works_with is None or works_with < version, f"migration {version} cannot work with {works_with}"
+    return Migration(version, sql, works_with)
+
+
+def oldest_that_works(migrations: Sequence[Migration]) -> int:
+    """The oldest schema whose Holdfast may use a database that all of these have made: each has its say."""
+    return max(one.version if one.works_with is None else one.works_with for one in migrations)
+
+
+def can_be_used(found: int, known: int, oldest: int | None) -> bool:
+    """Whether a database of this schema is not too new for a Holdfast that knows those up to `known`;
+    `oldest` is what the database says of itself."""
+    return found <= known or (oldest is not None and oldest <= known)
+
+
+def check_schema_version(
+    found: int, known: int, *, oldest: int | None = None, migrate: bool, where: str
+) -> None:
+    """Refuse a schema that this version does not know, unless the database says that it may be used without,
+    or one that it may not bring up to date."""
+    if not can_be_used(found, known, oldest):
         raise SchemaTooNew(
             f"The database {where} has schema version {found}; this Holdfast knows versions up to {known}.",
             guidance="Use the newer Holdfast that made it.",
@@ -83,4 +114,14 @@ def check_schema_version(found: int, known: int, *, migrate: bool, where: str) -
         raise SchemaTooOld(
             f"The database {where} has schema version {found}; this Holdfast needs version {known}.",
             guidance="After a backup, run `holdfast migrate`, or let it migrate on start.",
+        )
+
+
+def say_if_newer(found: int, known: int, *, where: str) -> None:
+    """One line in the log of a process that uses a database which it does not know all of."""
+    if found > known:
+        log.warning(
+            "The database %s has schema version %s; this Holdfast knows versions up to %s. It works with it,"
+            " and should be brought up to date.",
+            *(where, found, known),
         )

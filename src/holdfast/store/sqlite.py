@@ -23,9 +23,11 @@ from urllib.parse import quote, unquote
 
 import apsw
 
+from holdfast.core.audit import AuditEntry
 from holdfast.core.errors import PermanentError, StoreUnavailable, StoreUnusable, StoreUrlInvalid
 from holdfast.core.model import ClaimGroup, Event, ExecutionRow, JobRow, LeaseRef, WorkerRow
 from holdfast.store import rows, sqlite_guard, sqlite_insert
+from holdfast.store.admitting import Admitting
 from holdfast.store.changes import Changes
 from holdfast.store.choosing import waited_since
 from holdfast.store.controlling import Controlling
@@ -43,11 +45,14 @@ from holdfast.store.interface import (
 )
 from holdfast.store.lineage import Lineage
 from holdfast.store.new_executions import Inserted, NewExecution, groups_of
-from holdfast.store.queries import check_schema_version, listing, load_migrations, load_queries
+from holdfast.store.numbering import Numbering
+from holdfast.store.queries import listing, load_migrations, load_queries
 from holdfast.store.sqlite_batches import SqliteBatches
 from holdfast.store.sqlite_claim import SqliteClaim
 from holdfast.store.sqlite_errors import in_our_words
+from holdfast.store.sqlite_schema import COMPATIBILITY, bring_up_to_date
 from holdfast.store.sqlite_stages import SqliteStages
+from holdfast.store.sqlite_tallies import SqliteTallies
 from holdfast.store.sqlite_transaction import (
     TRANSACTION_SECONDS_MAX,
     SqliteTransaction,
@@ -71,6 +76,7 @@ JOBS_MAX = 1_000_000
 
 _TABLES = {
     "definitions", "claim_groups", "executions", "jobs", "events", "workers", "limits", "pauses", "batches",
+    "holdfast_tokens", "holdfast_audit", "holdfast_tallies", COMPATIBILITY,
 }  # fmt: skip
 
 # SQLite's locks do not cross a fork: a child that used an inherited file could delete the log under its
@@ -93,7 +99,18 @@ _write_locks: dict[Path, threading.Lock] = {}
 _write_locks_guard = threading.Lock()
 
 
-class SqliteStore(SqliteClaim, SqliteStages, SqliteBatches, SqliteWaking, Controlling, Watching, Lineage):
+class SqliteStore(
+    SqliteClaim,
+    SqliteStages,
+    SqliteBatches,
+    SqliteTallies,
+    SqliteWaking,
+    Controlling,
+    Admitting,
+    Watching,
+    Lineage,
+    Numbering,
+):
     """Not `durable`, it is faster, and a power failure may cost the database: for what is thrown away."""
 
     transaction_seconds_max = TRANSACTION_SECONDS_MAX
@@ -185,19 +202,14 @@ class SqliteStore(SqliteClaim, SqliteStages, SqliteBatches, SqliteWaking, Contro
             )
 
     def _migrate(self, migrate: bool) -> None:
-        migrations = load_migrations("sqlite")
         with self._transaction():
-            self._writer.execute(
-                "CREATE TABLE IF NOT EXISTS holdfast_schema"
-                " (version integer PRIMARY KEY, applied_at real NOT NULL) STRICT"
+            bring_up_to_date(
+                self._writer,
+                load_migrations("sqlite"),
+                migrate=migrate,
+                where=str(self.path),
+                now=self._clock(),
             )
-            found: int = self._writer.execute("SELECT coalesce(max(version), 0) FROM holdfast_schema").get
-            check_schema_version(found, len(migrations), migrate=migrate, where=str(self.path))
-            for migration in migrations[found:]:
-                self._writer.execute(migration.sql)
-                self._writer.execute(
-                    "INSERT INTO holdfast_schema VALUES (?, ?)", (migration.version, self._clock())
-                )
 
     async def close(self) -> None:
         if self._is_open:
@@ -351,6 +363,7 @@ class SqliteStore(SqliteClaim, SqliteStages, SqliteBatches, SqliteWaking, Contro
         many("insert_event", ((execution_id, body, now) for execution_id, body in changes.events))
         many("let_elements_through", ((*item, now) for item in changes.let_through))
         self._save(db, changes.batches)
+        many("insert_audit", ((*entry, now) for entry in changes.audit))
 
     async def prune(self, finished_before: float, limit: int) -> int:
         def delete(db: apsw.Connection) -> int:
@@ -465,8 +478,16 @@ class SqliteStore(SqliteClaim, SqliteStages, SqliteBatches, SqliteWaking, Contro
         finally:
             self.write_lock.release()
 
-    async def _change(self, query: str, *bindings: Any) -> list[tuple[Any, ...]]:
-        return await self._write(lambda db: db.execute(self._sql[query], bindings).fetchall())
+    async def _change(
+        self, query: str, *bindings: Any, audit: AuditEntry | None = None, now: float = 0.0
+    ) -> list[tuple[Any, ...]]:
+        def change(db: apsw.Connection) -> list[tuple[Any, ...]]:
+            found = db.execute(self._sql[query], bindings).fetchall()
+            if found and audit is not None:
+                db.execute(self._sql["insert_audit"], (*audit, now))
+            return found
+
+        return await self._write(change)
 
     async def _read(self, query: str, bindings: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         return await self._reading(lambda db: db.execute(self._sql[query], bindings).fetchall())

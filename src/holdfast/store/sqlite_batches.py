@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import apsw
 
+from holdfast.core.audit import AuditEntry
 from holdfast.core.gates import BatchState
 from holdfast.store import rows
 from holdfast.store.interface import AddingPlan, BatchesLoader, BatchPlan, LiveJobs, NewBatch
@@ -52,7 +53,13 @@ class SqliteBatches:
         return await self._write(add)
 
     async def amend_batch(
-        self, batch_id: int, plan: BatchPlan, now: float, *, count_jobs: bool = False
+        self,
+        batch_id: int,
+        plan: BatchPlan,
+        now: float,
+        *,
+        count_jobs: bool = False,
+        audit: AuditEntry | None = None,
     ) -> BatchState | None:
         def amend(db: apsw.Connection) -> BatchState | None:
             found = self._batch(db, batch_id)
@@ -65,6 +72,8 @@ class SqliteBatches:
             amended = plan(found[0], live)
             if amended != found[0]:
                 self._save(db, [amended])
+            if audit is not None:
+                db.execute(self._sql["insert_audit"], (*audit, now))
             return amended
 
         return await self._write(amend)

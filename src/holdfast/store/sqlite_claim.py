@@ -10,7 +10,7 @@ import heapq
 import json
 import time
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import apsw
@@ -19,7 +19,7 @@ from holdfast.core.limits import Limit
 from holdfast.core.model import Lane
 from holdfast.store import rows
 from holdfast.store.choosing import Choice, aged_until, lanes_to_wait_for, waited_since
-from holdfast.store.interface import Claimed, ClaimRequest
+from holdfast.store.interface import Claimed, ClaimRequest, Taking
 from holdfast.store.queries import of_family
 
 T = TypeVar("T")
@@ -76,6 +76,24 @@ class SqliteClaim:
         }
         db.execute(self._sql["lease"], bound)
         return rows.claimed(db.execute(self._sql["claimed"], bound))
+
+    async def take_over(
+        self, takings: Sequence[Taking], worker_id: str, now: float, lease_seconds: float
+    ) -> list[Claimed]:
+        asked_at = time.monotonic()
+
+        def take(db: apsw.Connection) -> list[Claimed]:
+            bound = (worker_id, now + waited_since(asked_at), lease_seconds)
+            taken = {
+                taking.queue_id: None
+                for taking in takings
+                if db.execute(self._sql["take_over"], (*taking, *bound)).fetchall()
+            }
+            limits = [name for (name,) in db.execute(self._sql["limit_names"])]
+            found = {"ids": json.dumps(list(taken)), "limits": json.dumps(limits)}
+            return rows.claimed(db.execute(self._sql["claimed"], found))
+
+        return await self._write(take)
 
     def _ready_groups(
         self, db: apsw.Connection, request: ClaimRequest, now: float, *, alone: bool

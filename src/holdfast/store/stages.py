@@ -26,6 +26,7 @@ class StageEnd(NamedTuple):
     events: str
     following: FollowingJob | None
     frees_place: bool
+    path: str = ""
 
 
 class HeldStage(NamedTuple):
@@ -37,3 +38,4 @@ class HeldStage(NamedTuple):
     outcome_hash: str
     output: str
     end: StageEnd
+    leased_at: float = 0.0

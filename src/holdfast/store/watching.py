@@ -21,6 +21,7 @@ from holdfast.store.interface import (
     FailureRow,
     OpenWork,
 )
+from holdfast.store.tallies import Tally
 
 # Handlers times lanes times statuses: more than any fleet has, and still a bound.
 GROUPS_MAX = 100_000
@@ -82,11 +83,12 @@ class Watching:
     async def handlers(self) -> list[str]:
         return [handler for (handler,) in await self._list("handlers", [], GROUPS_MAX)]
 
-    async def open_work(self, *, due_at: float | None = None) -> list[OpenWork]:
-        found = await self._list("open_work", [("o.available_at <= {}", due_at)], GROUPS_MAX)
+    async def open_work(self, now: float) -> list[OpenWork]:
         return [
-            OpenWork(JobStatus(status), handler, Lane(lane), jobs, oldest, bool(alone), *step)
-            for status, handler, lane, jobs, oldest, alone, *step in found
+            OpenWork(JobStatus(status), handler, Lane(lane), jobs, oldest, bool(alone), *rest)
+            for status, handler, lane, jobs, oldest, alone, *rest in await self._rows(
+                "open_work", now, GROUPS_MAX
+            )
         ]
 
     async def batch(self, batch_id: int) -> BatchRow | None:
@@ -145,6 +147,15 @@ class Watching:
     async def execution_counts(self) -> dict[ExecutionStatus, int]:
         found = await self._list("execution_counts", [], len(ExecutionStatus))
         return {ExecutionStatus(status): count for status, count in found}
+
+    async def open_executions(self) -> dict[ExecutionStatus, int]:
+        [[running]] = await self._rows("running_executions")
+        [[failed]] = await self._rows("failed_executions")
+        return {ExecutionStatus.RUNNING: running, ExecutionStatus.FAILED: failed}
+
+    async def tallies(self) -> list[Tally]:
+        found = await self._list("tallies", [], GROUPS_MAX)
+        return [Tally(name, labels, int(value)) for name, labels, value in found]
 
     async def failures(self, query: FailureFilter, after: int, limit: int) -> list[FailureRow]:
         conditions = [("f.execution_id > {}", after or None), *query.conditions()]

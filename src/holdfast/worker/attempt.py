@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import inspect
 import logging
 import time
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.core.errors import PayloadInvalid, PayloadTooLarge
 from holdfast.core.model import AckCode, Completed, Deferred, Failed, Leased, Outcome, Report
 from holdfast.core.payload import PAYLOAD_BYTES_MAX_DEFAULT, encode_payload, unstorable_output
+from holdfast.logs import CURRENT
 from holdfast.steps.failing import FailedElsewhere
 from holdfast.worker.child import Call
 from holdfast.worker.context import Context
@@ -30,6 +32,9 @@ from holdfast.worker.handler_error import failure_of, timed_out
 from holdfast.worker.isolation import ProcessIsolation, name_of_function
 from holdfast.worker.processes import START_SECONDS_MAX, IsolatedCall, Processes
 from holdfast.worker.transaction import AttemptTransaction
+
+if TYPE_CHECKING:
+    from holdfast.tracing.spans import AttemptSpan, Tracing
 
 log = logging.getLogger("holdfast.worker")
 
@@ -77,7 +82,9 @@ class Attempt:
         "_limit",
         "_payload_bytes_max",
         "_processes",
+        "_span",
         "_started",
+        "_tracing",
         "thread",
     )
 
@@ -90,6 +97,7 @@ class Attempt:
         *,
         payload_bytes_max: int = PAYLOAD_BYTES_MAX_DEFAULT,
         processes: Processes | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         """Without `processes` there is nowhere else to run a handler than here."""
         self._job = job
@@ -98,6 +106,8 @@ class Attempt:
         self._executor = executor
         self._payload_bytes_max = payload_bytes_max
         self._processes = processes
+        self._tracing = tracing
+        self._span: AttemptSpan | None = None
         self._limit: asyncio.Timeout | None = None
         self._begun: _Begun | None = None
         self._error: BaseException | None = None
@@ -108,26 +118,69 @@ class Attempt:
 
     def run_at_once(self) -> Outcome | None:
         """The outcome of a handler that ends without waiting for anything, at the price of a call: no task,
-        no timer. None where it waits, or opened a transaction; `run` goes on from there."""
+        no timer. None where it waits, or opened a transaction; `run` goes on from there. Whoever runs one
+        after the other leaves CURRENT to the next, and clears it when there is none: each change of it
+        costs what a short job feels."""
         handler = self._handlers[self._job.handler]
         if not (handler.is_async and self._cleared) or self._isolation_of(handler) is not None:
             return None
+        CURRENT.set(self._context)  # until it ends: what a handler keeps there itself outlives its waits
+        if self._tracing is not None:
+            self._begin_span(self._tracing)
         self._started = time.perf_counter()
         try:
             self._begun = _Begun(handler.function(self._context))
             if not self._begun.run_until_it_waits() or self._context.attempt_transaction is not None:
                 return None
         except BaseException as error:
-            if self._context.attempt_transaction is None:
-                return self._failed(error)
-            self._error = error
-            return None
-        return self._completed(self._begun.result)
+            if self._context.attempt_transaction is not None:
+                self._error = error
+                return None
+            outcome = self._failed(error)
+        else:
+            outcome = self._completed(self._begun.result)
+        if self._span is not None:
+            self._end_span(outcome)
+        return outcome
 
     async def run(self) -> Outcome | None:
         """The outcome to report; None where nothing is left to report: the attempt was settled in its
         handler's own transaction. Where a thread goes on after its timeout, `thread` is what to await
-        before the slot is free again."""
+        before the slot is free again. Whoever is told nothing, as this was cancelled, asks `failed_by` or
+        calls `abandoned`."""
+        around = CURRENT.get()
+        if around is self._context:
+            around = None  # begun at once
+        else:
+            CURRENT.set(self._context)
+            if self._tracing is not None:
+                self._begin_span(self._tracing)
+        try:
+            outcome = await self._run_to_its_end()
+            self._end_span(outcome)
+            return outcome
+        finally:
+            CURRENT.set(around)
+
+    def _begin_span(self, tracing: Tracing) -> None:
+        with _no_harm_to_the_work():
+            self._span = tracing.begin(self._job, self._context.worker_id)
+            self._context.traceparent = self._span.traceparent
+
+    def _end_span(self, outcome: Outcome | None) -> None:
+        span, self._span = self._span, None
+        if span is not None:
+            with _no_harm_to_the_work():
+                span.end(outcome)
+
+    def abandoned(self) -> None:
+        """It was cut off, and nobody will hear of an outcome; nothing where one was told."""
+        span, self._span = self._span, None
+        if span is not None:
+            with _no_harm_to_the_work():
+                span.end_abandoned()
+
+    async def _run_to_its_end(self) -> Outcome | None:
         try:
             outcome = await self._run()
         except BaseException:
@@ -141,7 +194,9 @@ class Attempt:
 
     def failed_by(self, error: BaseException) -> Outcome:
         cleared = self._cleared and not self._has_cleared_in_transaction
-        return self._masked(Failed(failure_of(error, self._job), cleared))
+        outcome = self._masked(Failed(failure_of(error, self._job), cleared))
+        self._end_span(outcome)
+        return outcome
 
     async def _settled(self, outcome: Outcome, transaction: AttemptTransaction) -> Outcome | None:
         try:
@@ -154,6 +209,7 @@ class Attempt:
                     raise ValueError(ack.message)
                 if not ack.accepted:
                     log.warning("The outcome of job %d was not taken: %s", ack.queue_id, ack.message)
+                    self.abandoned()
                 return None
         except Exception as error:
             # Nothing was kept, or, where the connection broke at the very commit, everything was: then
@@ -247,9 +303,7 @@ class Attempt:
     async def _call(self, function: Function, *, is_async: bool) -> Any:
         if is_async:
             return await function(self._context)
-        thread = asyncio.get_running_loop().run_in_executor(
-            self._executor, _in_thread, function, self._context
-        )
+        thread = self._in_executor(_in_thread, function, self._context)
         self.thread = thread
         # Shielded, so that a timeout ends the waiting and not the record of the thread.
         try:
@@ -259,6 +313,11 @@ class Attempt:
             raise
         self.thread = None
         return result
+
+    def _in_executor(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+        """In a thread that knows what this task knows: which attempt it is, and its span."""
+        context = contextvars.copy_context()
+        return asyncio.get_running_loop().run_in_executor(self._executor, context.run, function, *arguments)
 
     def _isolation_of(self, handler: Handler) -> ProcessIsolation | None:
         return None if self._processes is None else handler.isolation
@@ -275,11 +334,13 @@ class Attempt:
                 name_of_function(function, f"Step {self._job.step}"),
                 isolation.memory_bytes,
                 output_bytes_max,
+                self._context.worker_id,
+                self._context.traceparent,
             ),
             on_started=lambda: loop.call_soon_threadsafe(self._begin_timeout),
             tell_progress=self._context.progress,
         )
-        thread = loop.run_in_executor(self._executor, call.run)
+        thread = self._in_executor(call.run)
         try:
             outcome = await asyncio.shield(thread)
         except asyncio.CancelledError:
@@ -350,6 +411,15 @@ class _Begun:
                     self._waits_for = self._coroutine.send(answer)
         except StopIteration as end:
             self.result = end.value
+
+
+@contextlib.contextmanager
+def _no_harm_to_the_work() -> Iterator[None]:
+    """Spans go through what the program has set up, which may fail."""
+    try:
+        yield
+    except Exception:
+        log.exception("The span of an attempt failed; the attempt itself goes on.")
 
 
 def _forget(future: asyncio.Future[Any]) -> None:

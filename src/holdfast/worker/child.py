@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import ctypes
 import faulthandler
 import gc
@@ -40,6 +41,7 @@ from holdfast.core.errors import PayloadInvalid, PayloadTooLarge
 from holdfast.core.failures import Failure
 from holdfast.core.model import Leased
 from holdfast.core.payload import encode_payload, unstorable_output
+from holdfast.logs import CURRENT, LogSettings, log_to_stderr
 from holdfast.worker import isolation
 from holdfast.worker.context import Context
 from holdfast.worker.handler_error import failure_of, is_out_of_memory
@@ -61,6 +63,8 @@ HAS_MEMORY_LIMITS = sys.platform == "linux"
 class Setup(msgspec.Struct, tag=True, frozen=True):
     argv: list[str]
     main_program: dict[str, str]
+    logs: LogSettings | None = None
+    """How the worker logs; None where its program has set that up, and does so again here."""
 
 
 class Call(msgspec.Struct, tag=True, frozen=True):
@@ -69,6 +73,8 @@ class Call(msgspec.Struct, tag=True, frozen=True):
     memory_bytes: int | None
     output_bytes_max: int | None
     """None where what it returns is of no interest: a clear hook."""
+    worker_id: str = ""
+    traceparent: str = ""
 
 
 class Ready(msgspec.Struct, tag=True, frozen=True):
@@ -132,6 +138,8 @@ class Child:
             message = _TO_CHILD.decode(self._connection.recv_bytes())
             if isinstance(message, Setup):
                 self._setup, sys.argv = message, message.argv
+                if message.logs is not None:
+                    log_to_stderr(message.logs)
                 self._send(Ready())
             else:
                 self._answer(message)
@@ -144,7 +152,7 @@ class Child:
             return
         self._progress, self._is_running = None, True
         self._send(Started())
-        answer = self._run(function, call)
+        answer = contextvars.copy_context().run(self._run, function, call)
         if os.getpid() != self._pid:
             # What a handler has forked comes out here as well: it must not answer for this process.
             os._exit(0 if answer.failure is None else 1)
@@ -172,10 +180,18 @@ class Child:
 
     def _run(self, function: Callable[[Context], Any], call: Call) -> Answer:
         unlimited = resource.getrlimit(resource.RLIMIT_DATA)
-        context = Context(call.job, self._tell_progress)
+        context = Context(call.job, self._tell_progress, worker_id=call.worker_id)
+        context.traceparent = call.traceparent
+        CURRENT.set(context)
         output: str | Failure | None = None
         try:
             try:
+                if call.traceparent:
+                    from holdfast.tracing.spans import (
+                        join,  # what it needs is large, and few programs need it
+                    )
+
+                    join(call.traceparent)
                 _limit_memory(call.memory_bytes)
                 result = function(context)
                 if inspect.isawaitable(result):
@@ -201,7 +217,7 @@ class Child:
             except BaseException as error:  # caught here, so that its trace does not lead through the loop
                 return None, error
 
-        result, error = self._runner.run(awaited())
+        result, error = self._runner.run(awaited(), context=contextvars.copy_context())
         if error is not None:
             raise error
         return result

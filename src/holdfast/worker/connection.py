@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
-from holdfast.core.model import Ack, Lane, LeaseRef, LeaseResult, Report, WorkerRecord
+from holdfast.core.model import Ack, Lane, Leased, LeaseRef, LeaseResult, Report, WorkerRecord
 from holdfast.engine import Engine
 from holdfast.store import store_from_url
 from holdfast.worker.transaction import OpenTransaction
@@ -26,6 +26,11 @@ class Connection(Protocol):
         limited: int | None,
         ageing_seconds: float | None,
     ) -> LeaseResult: ...
+
+    async def take_over(
+        self, worker_id: str, leases: Sequence[LeaseRef], *, token: str, lease_seconds: float
+    ) -> list[Leased]:
+        """Go on with attempts that another has leased: those that stand. It may be repeated."""
 
     async def heartbeat(
         self, leases: Sequence[LeaseRef], *, lease_seconds: float, progress: Mapping[int, float]
@@ -64,6 +69,7 @@ class DirectConnection:
         self._engine = engine
         self._owns_store = owns_store
         self.lease = engine.lease if family is None else partial(engine.lease, family=family)
+        self.take_over = engine.take_over
         self.report = engine.report
         self.release = engine.release
         self.announce = engine.announce

@@ -37,13 +37,18 @@ class Outputs(Mapping[str, Any]):
 class Context:
     """One attempt, seen from inside its handler."""
 
+    traceparent: str = ""
+    """The span of this attempt, as the W3C writes it; "" where nobody traces."""
+
     def __init__(
         self,
         job: Leased,
         tell_progress: Callable[[float], None],
         transactions: Transactions | None = None,
+        worker_id: str = "",
     ) -> None:
         self._job = job
+        self._worker_id = worker_id
         self._tell_progress = tell_progress
         self._transactions = transactions
         self.attempt_transaction: AttemptTransaction | None = None
@@ -56,6 +61,10 @@ class Context:
     @property
     def job(self) -> Leased:
         return self._job
+
+    @property
+    def worker_id(self) -> str:
+        return self._worker_id
 
     @cached_property
     def workload(self) -> Any:

@@ -15,16 +15,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.core.errors import HoldfastError, InvalidInput
+from holdfast.core.errors import InvalidInput
 from holdfast.core.model import Lane, LeaseRef, LeaseResult, Report
 from holdfast.core.payload import PAYLOAD_BYTES_MAX_DEFAULT
+from holdfast.logs import CURRENT, about, about_attempt
 from holdfast.steps.registry import close_types, open_types
 from holdfast.tasks import end_tasks
 from holdfast.worker import isolation
@@ -33,9 +33,13 @@ from holdfast.worker.attempt import Attempt, Handler
 from holdfast.worker.connection import Connection
 from holdfast.worker.context import Context
 from holdfast.worker.heartbeats import Heartbeats
+from holdfast.worker.patience import AWAY_SECONDS_MAX, AWAY_SECONDS_MIN, away, within
 from holdfast.worker.prefetched import LEASE_JOBS_MAX, Prefetched, Room, Slots, Waiting, room_for
 from holdfast.worker.processes import Processes
 from holdfast.worker.transaction import Transactions
+
+if TYPE_CHECKING:
+    from holdfast.tracing.spans import Tracing
 
 log = logging.getLogger("holdfast.worker")
 
@@ -49,8 +53,6 @@ REPORTS_PER_BATCH = 500
 # What a worker holds beyond its slots, finished and not yet reported ones included: no more than these can
 # be run again when its process dies.
 HELD_JOBS_MAX = 1_000
-AWAY_SECONDS_MIN = 0.1
-AWAY_SECONDS_MAX = 10.0
 EMPTY_CLAIM_SECONDS = 0.05
 # Under short jobs without a limit no slot is ever free for one with a limit: now and then nothing is leased
 # ahead until one is.
@@ -85,6 +87,7 @@ class Worker:
         grace_seconds: float = GRACE_SECONDS_DEFAULT,
         ageing_seconds: float | None = None,
         payload_bytes_max: int = PAYLOAD_BYTES_MAX_DEFAULT,
+        tracing: Tracing | None = None,
     ) -> None:
         if concurrency < 1:
             raise InvalidInput(f"A worker needs a concurrency of at least 1, not {concurrency}.")
@@ -113,6 +116,7 @@ class Worker:
         self._poll_seconds = poll_seconds
         self.grace_seconds = grace_seconds
         self._payload_bytes_max = payload_bytes_max
+        self._tracing = tracing
         self._prefetched = Prefetched(ageing=ageing_seconds is not None)
         self._outcomes: deque[Report] = deque()
         self._running: dict[LeaseRef, _Running] = {}
@@ -192,10 +196,10 @@ class Worker:
         deadline = time.monotonic() + self.grace_seconds
         # Cut off in the middle, a lease would be nobody's, and run out by itself: also without any grace a
         # moment is given to it.
-        await _within(max(deadline, time.monotonic() + LAST_WORDS_SECONDS), self._leasing.acquire())
+        await within(max(deadline, time.monotonic() + LAST_WORDS_SECONDS), self._leasing.acquire())
         await end_tasks(leaser)
         leases = self._prefetched.withdraw_all()
-        await _within(max(deadline, time.monotonic() + CUT_OFF_SECONDS), self._give_back(leases))
+        await within(max(deadline, time.monotonic() + CUT_OFF_SECONDS), self._give_back(leases))
         await self._settled(deadline, lambda: not self._running)
         cut_off = await self._cut_off()
         self._is_over = True
@@ -208,7 +212,7 @@ class Worker:
             unreported = len(self._outcomes) + self._reporting
             log.warning("%d outcomes could not be reported; these jobs will be run again.", unreported)
         await end_tasks(reporter)
-        await _within(deadline, self._give_back(cut_off))
+        await within(deadline, self._give_back(cut_off))
         self.leaves_threads = bool(self._running or self._slots_stuck)
 
     async def _cut_off(self) -> list[LeaseRef]:
@@ -228,7 +232,7 @@ class Worker:
         """Whether it came to be so in time."""
         while not is_settled():
             self._room_made.clear()
-            if not await _within(deadline, self._room_made.wait()):
+            if not await within(deadline, self._room_made.wait()):
                 return is_settled()
         return True
 
@@ -280,7 +284,7 @@ class Worker:
                 if not result.jobs and not isolated:
                     await self._wait_for_work(ticket, result.next_due, room)
             except Exception as error:
-                await _away("Leasing", away_seconds, error)
+                await away("Leasing", away_seconds, error)
                 away_seconds = min(away_seconds * 2, AWAY_SECONDS_MAX)
 
     async def _lease_into(self, room: Room) -> LeaseResult:
@@ -444,14 +448,18 @@ class Worker:
         assert task is not None
         while not self._is_over:
             while (waiting := self._next_job()) is None:
+                CURRENT.set(None)
                 self._work_arrived.clear()
                 await self._work_arrived.wait()
             if self._heartbeats.may_be_lost(waiting.lease):
+                CURRENT.set(None)
                 await self._give_back([waiting.lease])  # another worker may have done it meanwhile
                 self._room_made.set()
                 continue
             started = time.perf_counter()
-            context = Context(waiting.job, self._progress_of(waiting.lease), self._transactions)
+            context = Context(
+                waiting.job, self._progress_of(waiting.lease), self._transactions, self.worker_id
+            )
             attempt = Attempt(
                 waiting.job,
                 context,
@@ -459,6 +467,7 @@ class Worker:
                 self._executor,
                 payload_bytes_max=self._payload_bytes_max,
                 processes=self._processes,
+                tracing=self._tracing,
             )
             try:
                 outcome = attempt.run_at_once()
@@ -521,6 +530,7 @@ class Worker:
                 self._outcomes.append(Report(lease.queue_id, lease.fence, attempt.failed_by(error)))
                 self._outcome_arrived.set()
         finally:
+            attempt.abandoned()  # where no outcome was told before
             del self._running[lease]
             self._running_bulk -= is_bulk
             self._abandoned.discard(lease)
@@ -541,7 +551,9 @@ class Worker:
             if transaction is not None and transaction.is_completing:
                 return  # the lease ends with its commit, or the commit will find the fence to be stale
             log.warning(
-                "Job %d is no longer leased to this worker; its attempt is abandoned.", lease.queue_id
+                "Job %d is no longer leased to this worker; its attempt is abandoned.",
+                lease.queue_id,
+                extra=about_attempt(running.context),
             )
             running.context.lease_lost = True
             self._abandoned.add(lease)
@@ -565,35 +577,16 @@ class Worker:
                 # Kept and reported again: the fence tells the store what it has seen.
                 self._outcomes.extendleft(reversed(batch))
                 self._reporting = 0
-                await _away("Reporting", away_seconds, error)
+                await away("Reporting", away_seconds, error)
                 away_seconds = min(away_seconds * 2, AWAY_SECONDS_MAX)
                 continue
             away_seconds = AWAY_SECONDS_MIN
             for report, ack in zip(batch, acks, strict=True):
                 self._heartbeats.drop(LeaseRef(report.queue_id, report.fence))
                 if not ack.accepted:
-                    log.warning("The outcome of job %d was not taken: %s", ack.queue_id, ack.message)
+                    ids = about(queue_id=ack.queue_id, worker_id=self.worker_id)
+                    log.warning(
+                        "The outcome of job %d was not taken: %s", ack.queue_id, ack.message, extra=ids
+                    )
             self._reporting = 0
             self._room_made.set()
-
-
-async def _away(what: str, seconds: float, error: Exception) -> None:
-    """Tell why something waits, and wait for half of these seconds up to all of them: workers that were cut
-    off together do not come back together. An error of ours is a sentence; any other is a bug, told whole."""
-    seconds = random.uniform(seconds / 2, seconds)
-    if isinstance(error, HoldfastError):
-        log.warning("%s waits %.1f s. %s %s", what, seconds, error, error.guidance)
-    else:
-        log.exception("%s failed and is tried again in %.1f s.", what, seconds)
-    await asyncio.sleep(seconds)
-
-
-async def _within(deadline: float, awaitable: Awaitable[Any]) -> bool:
-    """Whether it ended before the deadline; it is cancelled otherwise."""
-    task = asyncio.ensure_future(awaitable)
-    try:
-        await asyncio.wait([task], timeout=max(deadline - time.monotonic(), 0.0))
-    finally:
-        ended = task.done()
-        task.cancel()
-    return ended

@@ -32,6 +32,7 @@ from holdfast.core.catalogue import Category
 from holdfast.core.failures import Failure
 from holdfast.core.model import Completed, Failed, Leased
 from holdfast.core.sizes import shown_bytes
+from holdfast.logs import settings_in_use
 from holdfast.worker.child import (
     EXIT_ORPHANED,
     HAS_MEMORY_LIMITS,
@@ -312,7 +313,7 @@ class IsolatedCall:
         try:
             deadline = time.monotonic() + START_SECONDS_MAX
             if not process.is_ready:
-                process.send(Setup(sys.argv, main_program()))
+                process.send(Setup(sys.argv, main_program(), settings_in_use()))
                 if not isinstance(process.receive(deadline), Ready):
                     raise EOFError
                 process.is_ready = True

@@ -368,7 +368,8 @@ def _install() -> None:
             return record
         try:
             message = record.getMessage()
-        except Exception:  # its own author's fault, which logging tells of
+        except Exception:  # its own author's fault, which logging tells of, with all that it was given
+            record.msg, record.args = _masked_part(mask, record.msg), _masked_parts(mask, record.args)
             return record
         masked = mask.text(message)
         if masked != message:
@@ -380,6 +381,22 @@ def _install() -> None:
         return record
 
     logging.setLogRecordFactory(make_masked)
+
+
+def _masked_parts(mask: Mask, args: Any) -> Any:
+    if isinstance(args, tuple):
+        return tuple(_masked_part(mask, arg) for arg in args)
+    return args if args is None else _masked_part(mask, args)
+
+
+def _masked_part(mask: Mask, part: Any) -> Any:
+    """As it is where it shows no secret."""
+    try:
+        shown = part if isinstance(part, str) else repr(part)
+    except Exception:
+        return part
+    masked = mask.text(shown)
+    return part if masked == shown else masked
 
 
 _FORMATTER = logging.Formatter()

@@ -118,5 +118,6 @@ def _call(context: Context, settings: StepSettings, source: SecretSource) -> Ste
         timeout_seconds=job.timeout_seconds,
         progress=context.progress,
         settings=settings,
+        traceparent=context.traceparent,
         parked=None if job.parked is None else decode_payload(job.parked),
     )

@@ -40,6 +40,10 @@ SELECT extract(epoch FROM clock_timestamp())::float8, coalesce(max(version), 0),
     concat_ws(' ', current_database(), 'holdfast'::regnamespace::oid, extract(epoch FROM min(applied_at)))
 FROM holdfast.schema_version;
 
+-- name: oldest_that_works
+-- The oldest schema whose Holdfast may use a database of this one.
+SELECT oldest FROM holdfast.compatibility WHERE version = $1;
+
 -- Inserting. Ids are drawn before anything is inserted, so one statement can write all three tables. `kind` is
 -- the place of an item's kind in the first ten and the last four arrays, and an array that is empty fills its column with NULL. No
 -- join and no sort: every table is written in the order of the items.
@@ -184,7 +188,7 @@ locked AS (
 SELECT leased.id, fence, execution_id, path, definition_id, step, handler, element, round, attempts,
     max_attempts, lane, lease_until, leased_alone, clear, workload, scheduled_for, last_attempt_at,
     EXISTS (SELECT FROM wanted w WHERE w.claim_group = leased.claim_group AND w.limited), input, parked,
-    depth
+    depth, available_at
 FROM refused
 LEFT JOIN leased ON true
 LEFT JOIN LATERAL (
@@ -274,6 +278,34 @@ CROSS JOIN LATERAL (
         AND j.available_at > g.since <<family>>
     ORDER BY j.available_at, j.id LIMIT 1
 ) head;
+
+-- name: take_over
+-- The attempt goes on under another fence. Where it has that fence already, the same call is repeated. Locked in
+-- the order of all who lock several; whoever waits here for another taker finds the fence changed.
+WITH asked AS (
+    SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[]) AS x (id, fence, new_fence)
+), locked AS (
+    SELECT j.id FROM holdfast.jobs j
+    WHERE EXISTS (SELECT FROM asked x WHERE x.id = j.id AND j.fence IN (x.fence, x.new_fence))
+        AND j.id = ANY ($1::bigint[])
+    ORDER BY j.execution_id, j.id FOR UPDATE
+), taken AS (
+    UPDATE holdfast.jobs j
+    SET leases = j.leases + (j.fence = x.fence)::integer, fence = x.new_fence, worker_id = $4::text,
+        last_heartbeat = $5::float8, lease_until = $5::float8 + $6::float8, progress = NULL
+    FROM asked x, holdfast.claim_groups g
+    WHERE j.id = ANY (ARRAY(SELECT id FROM locked)) AND x.id = j.id AND j.fence IN (x.fence, x.new_fence)
+        AND g.id = j.claim_group
+    RETURNING j.id, j.fence, j.execution_id, j.step, g.handler, j.element, j.round, j.attempts, j.max_attempts,
+        g.lane, j.lease_until, j.leased_alone, j.clear, j.scheduled_for, j.last_attempt_at, g.limit_name, j.input,
+        j.parked, j.available_at
+)
+SELECT taken.id, fence, execution_id, e.path, e.definition_id, step, handler, element, taken.round, attempts,
+    max_attempts, taken.lane, lease_until, leased_alone, clear, e.workload, scheduled_for, last_attempt_at,
+    EXISTS (SELECT FROM holdfast.limits l WHERE l.name IN (limit_name, 'max_concurrency')), input, parked, e.depth,
+    available_at
+FROM taken JOIN holdfast.executions e ON e.id = taken.execution_id
+ORDER BY array_position($1::bigint[], taken.id);
 
 -- name: heartbeat
 -- A row locked by a report or an open transaction still stands; its lease is extended the next time. Without a
@@ -577,6 +609,14 @@ SELECT j.execution_id, (SELECT e.path FROM holdfast.executions e WHERE e.id = j.
 FROM holdfast.jobs j WHERE j.status = 'leased' AND {where}
 ORDER BY coalesce(j.last_attempt_at, j.created_at) DESC, j.id DESC LIMIT {limit};
 
+-- name: leave_out_numbers
+SELECT setval(s, coalesce(pg_sequence_last_value(s), 0) + $1::bigint) FROM unnest(ARRAY[
+    'holdfast.executions_id_seq', 'holdfast.jobs_id_seq', 'holdfast.events_id_seq', 'holdfast.batches_id_seq'
+]::regclass[]) AS s;
+
+-- name: highest_event_row
+SELECT coalesce(pg_sequence_last_value('holdfast.events_id_seq'), 0);
+
 -- name: last_event_row
 SELECT coalesce(max(id), 0) FROM holdfast.events;
 
@@ -640,19 +680,17 @@ FROM (
 SELECT d.source FROM holdfast.definitions d WHERE {where} LIMIT {limit};
 
 -- name: open_work
--- Each half by its own partial index, so that it costs what is open and not what was ever done.
-SELECT o.status, o.handler, o.lane, count(*), min(o.available_at), o.alone, o.path, o.step, o.limit_name
+-- Each half by its own partial index, so that it costs what is open and not what was ever done; counted by group before
+-- anything is looked up for it. $1 is now, $2 the most rows.
+SELECT o.status, g.handler, g.lane, o.jobs, o.oldest, g.alone, g.path, g.step, g.limit_name, o.ready
 FROM (
-    SELECT j.status, g.handler, g.lane, j.available_at, g.alone, g.path, g.step, g.limit_name
-    FROM holdfast.jobs j JOIN holdfast.claim_groups g ON g.id = j.claim_group
-    WHERE j.status IN ('queued', 'retry') AND j.held_by IS NULL
+    SELECT status, claim_group, count(*) AS jobs, min(available_at) AS oldest, count(*) FILTER (WHERE available_at <= $1) AS ready
+    FROM holdfast.jobs WHERE status IN ('queued', 'retry') AND held_by IS NULL GROUP BY claim_group, status
     UNION ALL
-    SELECT j.status, g.handler, g.lane, j.available_at, g.alone, g.path, g.step, g.limit_name
-    FROM holdfast.jobs j JOIN holdfast.claim_groups g ON g.id = j.claim_group
-    WHERE j.status = 'leased'
-) o WHERE {where}
-GROUP BY o.status, o.handler, o.lane, o.alone, o.path, o.step, o.limit_name
-ORDER BY o.handler, o.lane, o.status, o.alone, o.path, o.step, o.limit_name LIMIT {limit};
+    SELECT status, claim_group, count(*), min(available_at), 0
+    FROM holdfast.jobs WHERE status = 'leased' GROUP BY claim_group, status
+) o JOIN holdfast.claim_groups g ON g.id = o.claim_group
+ORDER BY g.handler, g.lane, o.status, g.alone, g.path, g.step, g.limit_name, g.id LIMIT $2;
 
 -- name: execution_counts
 -- Without those that were started for others, which stand for them.
@@ -809,7 +847,8 @@ INSERT INTO holdfast.limits (name, max_concurrency, manual_reserve, set_by, set_
 VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (name) DO UPDATE
 SET max_concurrency = excluded.max_concurrency, manual_reserve = excluded.manual_reserve,
-    set_by = excluded.set_by, set_at = excluded.set_at;
+    set_by = excluded.set_by, set_at = excluded.set_at
+RETURNING name;
 
 -- name: remove_limit
 DELETE FROM holdfast.limits WHERE name = $1 RETURNING name;
@@ -853,3 +892,87 @@ WHERE {where} ORDER BY p.paused_at, p.kind, p.name LIMIT {limit};
 
 -- name: batch_items
 <<execution_rows>> WHERE {where} ORDER BY e.id LIMIT {limit};
+
+-- name: insert_audit
+INSERT INTO holdfast.audit (at, actor, action, target, details)
+SELECT $5, actor, action, target, details
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) WITH ORDINALITY
+    AS x (actor, action, target, details, position)
+ORDER BY position;
+
+-- name: audit_rows
+SELECT a.id, a.at, a.actor, a.action, a.target, a.details FROM holdfast.audit a
+WHERE {where} ORDER BY a.id DESC LIMIT {limit};
+
+-- name: add_token
+-- A name that a token has is free again when that one is revoked.
+INSERT INTO holdfast.tokens (id, name, role, secret_hash, created_at, created_by, expires_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
+ON CONFLICT DO NOTHING
+RETURNING id;
+
+-- name: token_rows
+SELECT t.id, t.name, t.role, t.created_at, t.created_by, t.expires_at, t.revoked_at, t.revoked_by, t.last_used_at,
+    t.secret_hash
+FROM holdfast.tokens t WHERE {where} ORDER BY t.created_at DESC, t.id DESC LIMIT {limit};
+
+-- name: revoke_token
+UPDATE holdfast.tokens SET revoked_by = $2, revoked_at = $3
+WHERE id = $1 AND revoked_at IS NULL
+RETURNING id;
+
+-- name: token_used
+UPDATE holdfast.tokens SET last_used_at = $2
+WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < $2)
+RETURNING id;
+
+-- name: begin_tallies
+INSERT INTO holdfast.tallies (source, name, labels, value, seen_at) VALUES ($1, '', '', 0, $2)
+ON CONFLICT (source, name, labels) DO UPDATE SET seen_at = excluded.seen_at RETURNING source;
+
+-- name: renew_tallies
+UPDATE holdfast.tallies SET seen_at = $2 WHERE source = $1 AND name = '' RETURNING source;
+
+-- name: write_tallies
+INSERT INTO holdfast.tallies (source, name, labels, value, seen_at)
+SELECT $1, x.name, x.labels, x.value, $5 FROM unnest($2::text[], $3::text[], $4::float8[]) AS x (name, labels, value)
+ON CONFLICT (source, name, labels) DO UPDATE SET value = excluded.value, seen_at = excluded.seen_at;
+
+-- name: silent_tallies
+-- What another one is folding, or its own process is writing, is passed over.
+SELECT source FROM holdfast.tallies WHERE name = '' AND (seen_at < $1 OR source = $2) FOR UPDATE SKIP LOCKED;
+
+-- name: fold_tallies
+-- A statement of its own, after the lock: it sees what was written up to then. In one order, so that two who fold do
+-- not wait for each other in a ring.
+WITH dropped AS (
+    DELETE FROM holdfast.tallies WHERE source = ANY ($1::text[]) RETURNING name, labels, value, seen_at
+)
+INSERT INTO holdfast.tallies AS kept (source, name, labels, value, seen_at)
+SELECT '', name, labels, sum(value), max(seen_at) FROM dropped WHERE name <> ''
+GROUP BY name, labels ORDER BY name, labels
+ON CONFLICT (source, name, labels) DO UPDATE
+SET value = kept.value + excluded.value, seen_at = excluded.seen_at;
+
+-- name: tallies
+SELECT t.name, t.labels, sum(t.value) FROM holdfast.tallies t WHERE t.name <> '' AND {where}
+GROUP BY t.name, t.labels ORDER BY t.name, t.labels LIMIT {limit};
+
+-- name: running_executions
+-- Whoever runs has an open job, or is in a batch: so it costs what is open. Each part has an index of its own.
+SELECT (
+    SELECT count(DISTINCT execution_id) FROM (
+        SELECT execution_id FROM holdfast.jobs WHERE status IN ('queued', 'retry') AND held_by IS NULL
+        UNION ALL
+        SELECT execution_id FROM holdfast.jobs WHERE status = 'leased'
+        UNION ALL
+        SELECT execution_id FROM holdfast.jobs WHERE held_by = 'for_each'
+        UNION ALL
+        SELECT execution_id FROM holdfast.jobs WHERE held_by = 'child'
+        UNION ALL
+        SELECT id FROM holdfast.executions WHERE running_in IS NOT NULL
+    ) running
+) - (SELECT count(*) FROM holdfast.executions WHERE child_of IS NOT NULL);
+
+-- name: failed_executions
+SELECT count(*) FROM holdfast.executions WHERE failed AND parent_job IS NULL;

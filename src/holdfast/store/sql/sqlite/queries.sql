@@ -128,13 +128,23 @@ SET status = 'leased', attempts = attempts + 1, leases = leases + 1, fence = (le
     worker_id = :worker
 WHERE id IN (SELECT value FROM json_each(:ids));
 
+-- name: take_over
+-- The attempt goes on under another fence. Where it has that fence already, the same call is repeated.
+UPDATE jobs
+SET leases = leases + (fence = ?2), fence = ?3, worker_id = ?4, last_heartbeat = ?5, lease_until = ?5 + ?6,
+    progress = NULL
+WHERE id = ?1 AND fence IN (?2, ?3) RETURNING id;
+
+-- name: limit_names
+SELECT name FROM limits;
+
 -- name: claimed
 SELECT j.id, j.fence, j.execution_id, e.path, e.definition_id, j.step, g.handler, j.element, j.round,
     j.attempts, j.max_attempts, g.lane, j.lease_until, j.leased_alone, j.clear, e.workload, j.scheduled_for,
     j.last_attempt_at,
     :limits <> '[]' AND EXISTS (
         SELECT 1 FROM json_each(:limits) l WHERE l.value IN (g.limit_name, 'max_concurrency')
-    ), j.input, j.parked, e.depth
+    ), j.input, j.parked, e.depth, j.available_at
 FROM json_each(:ids) chosen
 CROSS JOIN jobs j ON j.id = chosen.value
 JOIN executions e ON e.id = j.execution_id
@@ -364,6 +374,16 @@ SELECT j.execution_id, (SELECT e.path FROM executions e WHERE e.id = j.execution
 FROM jobs j WHERE j.status = 'leased' AND {where}
 ORDER BY coalesce(j.last_attempt_at, j.created_at) DESC, j.id DESC LIMIT {limit};
 
+-- name: leave_out_numbers
+-- A table that never had a row has none here either.
+INSERT INTO sqlite_sequence (name, seq)
+SELECT column1, 0 FROM (VALUES ('executions'), ('jobs'), ('events'), ('batches'))
+WHERE column1 NOT IN (SELECT name FROM sqlite_sequence);
+UPDATE sqlite_sequence SET seq = seq + ?1 WHERE name IN ('executions', 'jobs', 'events', 'batches');
+
+-- name: highest_event_row
+SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0);
+
 -- name: last_event_row
 SELECT coalesce(max(id), 0) FROM events;
 
@@ -421,19 +441,17 @@ FROM (
 SELECT d.source FROM definitions d WHERE {where} LIMIT {limit};
 
 -- name: open_work
--- Each half by its own partial index, so that it costs what is open and not what was ever done.
-SELECT o.status, o.handler, o.lane, count(*), min(o.available_at), o.alone, o.path, o.step, o.limit_name
+-- Each half by its own partial index, so that it costs what is open and not what was ever done; counted by group before
+-- anything is looked up for it. ?1 is now, ?2 the most rows.
+SELECT o.status, g.handler, g.lane, o.jobs, o.oldest, g.alone, g.path, g.step, g.limit_name, o.ready
 FROM (
-    SELECT j.status, g.handler, g.lane, j.available_at, g.alone, g.path, g.step, g.limit_name
-    FROM jobs j JOIN claim_groups g ON g.id = j.claim_group
-    WHERE j.status IN ('queued', 'retry') AND j.held_by IS NULL
+    SELECT status, claim_group, count(*) AS jobs, min(available_at) AS oldest, sum(available_at <= ?1) AS ready
+    FROM jobs WHERE status IN ('queued', 'retry') AND held_by IS NULL GROUP BY claim_group, status
     UNION ALL
-    SELECT j.status, g.handler, g.lane, j.available_at, g.alone, g.path, g.step, g.limit_name
-    FROM jobs j JOIN claim_groups g ON g.id = j.claim_group
-    WHERE j.status = 'leased'
-) o WHERE {where}
-GROUP BY o.status, o.handler, o.lane, o.alone, o.path, o.step, o.limit_name
-ORDER BY o.handler, o.lane, o.status, o.alone, o.path, o.step, o.limit_name LIMIT {limit};
+    SELECT status, claim_group, count(*), min(available_at), 0
+    FROM jobs WHERE status = 'leased' GROUP BY claim_group, status
+) o JOIN claim_groups g ON g.id = o.claim_group
+ORDER BY g.handler, g.lane, o.status, g.alone, g.path, g.step, g.limit_name, g.id LIMIT ?2;
 
 -- name: execution_counts
 -- Without those that were started for others, which stand for them.
@@ -585,7 +603,8 @@ INSERT INTO limits (name, max_concurrency, manual_reserve, set_by, set_at)
 VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT (name) DO UPDATE
 SET max_concurrency = excluded.max_concurrency, manual_reserve = excluded.manual_reserve,
-    set_by = excluded.set_by, set_at = excluded.set_at;
+    set_by = excluded.set_by, set_at = excluded.set_at
+RETURNING name;
 
 -- name: remove_limit
 DELETE FROM limits WHERE name = ?1 RETURNING name;
@@ -629,3 +648,81 @@ WHERE {where} ORDER BY p.paused_at, p.kind, p.name LIMIT {limit};
 
 -- name: batch_items
 <<execution_rows>> WHERE {where} ORDER BY e.id LIMIT {limit};
+
+-- name: insert_audit
+INSERT INTO holdfast_audit (at, actor, action, target, details) VALUES (?5, ?1, ?2, ?3, ?4);
+
+-- name: audit_rows
+SELECT a.id, a.at, a.actor, a.action, a.target, a.details FROM holdfast_audit a
+WHERE {where} ORDER BY a.id DESC LIMIT {limit};
+
+-- name: add_token
+-- A name that a token has is free again when that one is revoked.
+INSERT INTO holdfast_tokens (id, name, role, secret_hash, created_at, created_by, expires_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+ON CONFLICT DO NOTHING
+RETURNING id;
+
+-- name: token_rows
+SELECT t.id, t.name, t.role, t.created_at, t.created_by, t.expires_at, t.revoked_at, t.revoked_by, t.last_used_at,
+    t.secret_hash
+FROM holdfast_tokens t WHERE {where} ORDER BY t.created_at DESC, t.id DESC LIMIT {limit};
+
+-- name: revoke_token
+UPDATE holdfast_tokens SET revoked_by = ?2, revoked_at = ?3
+WHERE id = ?1 AND revoked_at IS NULL
+RETURNING id;
+
+-- name: token_used
+UPDATE holdfast_tokens SET last_used_at = ?2
+WHERE id = ?1 AND (last_used_at IS NULL OR last_used_at < ?2)
+RETURNING id;
+
+-- name: begin_tallies
+INSERT INTO holdfast_tallies (source, name, labels, value, seen_at) VALUES (?1, '', '', 0, ?2)
+ON CONFLICT (source, name, labels) DO UPDATE SET seen_at = excluded.seen_at;
+
+-- name: renew_tallies
+UPDATE holdfast_tallies SET seen_at = ?2 WHERE source = ?1 AND name = '' RETURNING source;
+
+-- name: write_tallies
+INSERT INTO holdfast_tallies (source, name, labels, value, seen_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (source, name, labels) DO UPDATE SET value = excluded.value, seen_at = excluded.seen_at;
+
+-- name: silent_tallies
+SELECT source FROM holdfast_tallies WHERE name = '' AND (seen_at < ?1 OR source = ?2);
+
+-- name: fold_tallies
+INSERT INTO holdfast_tallies (source, name, labels, value, seen_at)
+SELECT '', t.name, t.labels, sum(t.value), max(t.seen_at) FROM holdfast_tallies t
+WHERE t.source IN (SELECT value FROM json_each(?1)) AND t.name <> '' GROUP BY t.name, t.labels
+ON CONFLICT (source, name, labels) DO UPDATE
+SET value = holdfast_tallies.value + excluded.value, seen_at = excluded.seen_at;
+
+-- name: drop_tallies
+DELETE FROM holdfast_tallies WHERE source IN (SELECT value FROM json_each(?1));
+
+-- name: tallies
+SELECT t.name, t.labels, sum(t.value) FROM holdfast_tallies t WHERE t.name <> '' AND {where}
+GROUP BY t.name, t.labels ORDER BY t.name, t.labels LIMIT {limit};
+
+-- name: running_executions
+-- Whoever runs has an open job, or is in a batch: so it costs what is open. Each part has an index of its own, where
+-- SQLite would walk all jobs in the order of their executions.
+SELECT (
+    SELECT count(DISTINCT execution_id) FROM (
+        SELECT execution_id FROM jobs INDEXED BY jobs_claim WHERE status IN ('queued', 'retry') AND held_by IS NULL
+        UNION ALL
+        SELECT execution_id FROM jobs INDEXED BY jobs_leases WHERE status = 'leased'
+        UNION ALL
+        SELECT execution_id FROM jobs INDEXED BY jobs_waiting_for_place WHERE held_by = 'for_each'
+        UNION ALL
+        SELECT execution_id FROM jobs INDEXED BY jobs_waiting_for_child WHERE held_by = 'child'
+        UNION ALL
+        SELECT id FROM executions INDEXED BY executions_batch_running
+        WHERE batch_id IS NOT NULL AND status = 'running'
+    )
+) - (SELECT count(*) FROM executions WHERE parent_job IS NOT NULL AND status = 'running');
+
+-- name: failed_executions
+SELECT count(*) FROM executions WHERE status = 'failed' AND parent_job IS NULL;

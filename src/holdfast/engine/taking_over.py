@@ -1,0 +1,71 @@
+"""A lease that goes from hand to hand: whoever shows its fence gets the same attempt under a new one.
+
+    a dispatcher leases ──▶ tells somebody the fence ──▶ who takes over: another fence, the same attempt
+                       └── its next heartbeat is stale: the attempt is in other hands
+
+A fence is exchanged once. Of any number of copies of a message that names it one wins, and nobody else can
+speak of the attempt any more, also not who has leased it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from holdfast.core.errors import InvalidInput
+from holdfast.core.model import Ack, Leased, LeaseRef, fence_after
+from holdfast.core.payload import check_name
+from holdfast.core.retry import checked_seconds
+from holdfast.engine.checks import check_token, is_id
+from holdfast.engine.leasing import Leasing
+from holdfast.engine.planning import Planning
+from holdfast.engine.reporting import Reporting
+from holdfast.store.interface import Claimed, Store, Taking
+
+TAKEN_OVER_MAX = 1_000
+
+
+class TakingOver:
+    store: Store
+    _leasing: Leasing
+    _planning: Planning
+    _reporting: Reporting
+
+    async def release(self, leases: Sequence[LeaseRef]) -> list[Ack]:
+        raise NotImplementedError
+
+    async def take_over(
+        self, worker_id: str, leases: Sequence[LeaseRef], *, token: str, lease_seconds: float
+    ) -> list[Leased]:
+        """Go on with these attempts in the place of whoever leased them: those that stand, under new fences,
+        as a lease would hand them out. One that is stale is not among them. The `token` makes the fences;
+        with the same one the call can be repeated where its answer was lost."""
+        check_name(worker_id, what="worker id")
+        check_token(token)
+        lease_seconds = checked_seconds(lease_seconds, "lease_seconds")
+        if len(leases) > TAKEN_OVER_MAX:
+            raise InvalidInput(f"Up to {TAKEN_OVER_MAX} attempts are taken over at once, not {len(leases)}.")
+        takings = {
+            lease: Taking(lease.queue_id, lease.fence, new_fence)
+            for lease in leases
+            if is_id(lease.queue_id) and (new_fence := fence_after(lease.fence, token)) is not None
+        }
+        if not takings:
+            return []
+        now = await self.store.now()
+        claimed = await self.store.take_over(list(takings.values()), worker_id, now, lease_seconds)
+        try:
+            return await self._handed_out(claimed, worker_id)
+        except BaseException:
+            # Taken and never handed out, they would end as lost by a worker that never saw them.
+            with contextlib.suppress(Exception):
+                await self.release([LeaseRef(row.id, row.fence) for row in claimed])
+            raise
+
+    async def _handed_out(self, claimed: Sequence[Claimed], worker_id: str) -> list[Leased]:
+        """What a worker is given of rows that are leased to it, and remembered of them here."""
+        self._reporting.held.remember(claimed, worker_id)
+        is_limited = await self._leasing.is_fleet_limited(claimed)
+        if is_limited is not None:
+            self._planning.fleet_limited = is_limited
+        return await self._leasing.leased(claimed)
