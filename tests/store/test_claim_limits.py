@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.limits import FLEET_LIMIT
-from holdfast.store import Store
+from holdfast.store import Store, postgres_claim, sqlite_claim
 from limits_scenario import BULK, MANUAL, jobs, set_limit, steps, under
 from running import run
 from store_scenario import (
@@ -400,3 +400,21 @@ def test_processes_that_claim_at_once_never_exceed_a_limit_or_its_share_for_bulk
     assert max(limited for limited, _, _ in seen) <= size
     assert max(bulk for _, bulk, _ in seen) <= size - reserve
     assert max(total for _, _, total in seen) <= fleet
+
+
+def test_manual_work_that_came_while_a_claim_waited_for_its_turn_goes_before_bulk_work(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The place may have become free since that work came: bulk work would keep it."""
+
+    async def main() -> None:
+        async with opened(store_url) as store:
+            for module in (sqlite_claim, postgres_claim):
+                monkeypatch.setattr(module, "waited_since", lambda asked_at: 5.0)
+            await submit(store, *jobs(1, under()), *jobs(1, under(lane="manual"), available_at=NOW + 4))
+            await set_limit(store_url, 1)
+            (leased,) = await claim(store, lease_seconds=30.0)
+            assert leased.lane == MANUAL
+            assert leased.lease_until == NOW + 35
+
+    run(main())

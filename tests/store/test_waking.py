@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.store import Store, postgres, postgres_clock, postgres_waking
+from holdfast.store.postgres_clock import Lead, ServerClock
 from holdfast.store.waking import LOOKS_WITHOUT_A_MOVE_MAX, LogWatch
 from running import eventually, run
 from store_scenario import ENVIRONMENT, NOW, opened, raw, submit
@@ -340,7 +341,7 @@ def test_the_wait_for_a_connection_is_not_mistaken_for_a_difference_of_the_clock
 
 def test_an_answer_of_the_clock_that_was_held_up_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that was stopped in the middle would take half of that time for a lead."""
-    local, delays = [100.0], iter([4.0, 0.5, 0.02, 9.0])
+    local, delays = [100.0], iter([4.0, 0.05, 0.002, 9.0])
 
     async def ask() -> float:
         answered = local[0] + 1_000.0
@@ -351,8 +352,41 @@ def test_an_answer_of_the_clock_that_was_held_up_is_asked_for_again(monkeypatch:
     coroutine = postgres_clock.lead_of(ask)
     with pytest.raises(StopIteration) as ended:
         coroutine.send(None)
-    assert ended.value.value == pytest.approx(1_000.0 - 0.01)
+    assert ended.value.value == pytest.approx((1_000.0 - 0.001, 0.001))
     assert next(delays) == 9.0  # a quick answer is enough
+
+
+def test_a_poor_answer_of_the_clock_changes_nothing_unless_it_contradicts_a_better_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    local = [100.0]
+    answers = iter(
+        [
+            Lead(1_000.0, 0.001),
+            Lead(1_000.03, 0.05),  # the machine was busy
+            Lead(1_000.002, 0.002),  # no worse than the first, which is 50 s old
+            Lead(990.0, 0.5),  # the server's clock was set
+            Lead(990.3, 0.4),
+        ]
+    )
+
+    async def compare() -> Lead:
+        return next(answers)
+
+    async def main() -> list[float]:
+        clock = ServerClock(compare)
+        told = []
+        for _ in range(5):
+            local[0] += 2 * postgres_clock.STALE_SECONDS
+            told.append(await clock.now() - local[0])
+        return told
+
+    monkeypatch.setattr(postgres_clock.time, "monotonic", lambda: local[0])
+    monkeypatch.setattr(postgres_clock, "STALE_SECONDS", 25.0)
+    coroutine = main()
+    with pytest.raises(StopIteration) as ended:
+        coroutine.send(None)
+    assert ended.value.value == pytest.approx([1_000.0, 1_000.0, 1_000.002, 990.0, 990.3])
 
 
 def test_the_end_of_something_is_announced_in_this_process_only(postgres_url: str) -> None:

@@ -48,7 +48,7 @@ from holdfast.store.new_executions import Inserted, NewExecution, groups_of, has
 from holdfast.store.numbering import Numbering
 from holdfast.store.postgres_batches import PostgresBatches
 from holdfast.store.postgres_claim import Offer, PostgresClaim
-from holdfast.store.postgres_clock import ServerClock, lead_of
+from holdfast.store.postgres_clock import Lead, ServerClock, lead_of
 from holdfast.store.postgres_connections import CONNECT_TIMEOUT_SECONDS, GONE, Connection, Connections
 from holdfast.store.postgres_definitions import PostgresDefinitions
 from holdfast.store.postgres_stages import PostgresStages
@@ -193,7 +193,7 @@ class PostgresStore(
     async def now(self) -> float:
         return await self._server_clock.now() if self._clock is None else self._clock()
 
-    async def _lead_of_server_clock(self) -> float:
+    async def _lead_of_server_clock(self) -> Lead:
         async with self._acquire() as db:  # the wait for a connection says nothing about the clock
             return await lead_of(lambda: db.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8"))
 

@@ -44,6 +44,7 @@ class PostgresClaim:
         raise NotImplementedError
 
     async def claim(self, request: ClaimRequest, now: float) -> list[Claimed]:
+        asked_at = time.monotonic()
         offer = (request.handlers, request.lanes, request.alone)
         if offer not in self._limited_offers:
             choice = Choice(request, [])
@@ -59,7 +60,6 @@ class PostgresClaim:
             if len(self._limited_offers) >= OFFERS_MAX:
                 self._limited_offers.clear()
             self._limited_offers.add(offer)
-        asked_at = time.monotonic()
         return await self._transact(lambda db: self._claim_under_limits(db, request, now, asked_at))
 
     async def take_over(
@@ -71,11 +71,13 @@ class PostgresClaim:
     async def _claim_under_limits(
         self, db: Connection, request: ClaimRequest, now: float, asked_at: float
     ) -> list[Claimed]:
-        asked = _asked(request, now)
-        limits = [Limit(*row) for row in await self._ask("lock_limits", db, **asked)]
+        limits = [Limit(*row) for row in await self._ask("lock_limits", db, **_asked(request, now))]
         if not limits:
             self._limited_offers.discard((request.handlers, request.lanes, request.alone))
         choice = await self._choice(db, request, limits)
+        # What became ready while it waited takes its turn: the free places are of that time too.
+        now += waited_since(asked_at)
+        asked = _asked(request, now)
         bounded = _share_columns(shares(choice, limits, request.lanes))
         if not any(bounded["share_bounds"]):
             return []
@@ -91,7 +93,7 @@ class PostgresClaim:
             "lease_under_limits",
             db,
             **asked,
-            **_leasing(request, now + waited_since(asked_at)),
+            **_leasing(request, now),
             groups=list(wanted),
             jobs=list(wanted.values()),
             are_limited=list(limited.values()),
@@ -138,11 +140,10 @@ def _asked(request: ClaimRequest, now: float) -> dict[str, Any]:
     }
 
 
-def _leasing(request: ClaimRequest, leased_at: float) -> dict[str, Any]:
+def _leasing(request: ClaimRequest, now: float) -> dict[str, Any]:
     return {
         "token": request.token,
-        "leased_at": leased_at,
-        "lease_until": leased_at + request.lease_seconds,
+        "lease_until": now + request.lease_seconds,
         "worker": request.worker_id,
     }
 

@@ -10,24 +10,37 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from holdfast.core.errors import StoreError
 from holdfast.tasks import end_tasks
 
 SYNC_SECONDS = 5.0
-# Whoever was stopped between the question and the answer asks again, a few times.
-QUICK_ANSWER_SECONDS = 0.1
+# Whoever was held up between the question and the answer asks again, a few times.
+QUICK_ANSWER_SECONDS = 0.005
 ANSWERS_MAX = 5
 # A server's clock that was set anew is followed after this time at the latest.
 STALE_SECONDS = 30.0
+# Seconds a second: how far two clocks part at most while one of them is slewed.
+DRIFT_MAX = 0.0005
+
+
+class Lead(NamedTuple):
+    """How far the server's clock is ahead of the monotonic one, give or take `error`."""
+
+    seconds: float
+    error: float
 
 
 class ServerClock:
-    """`compare` asks the server: how far its clock is ahead of the monotonic one."""
+    """`compare` asks the server. An answer that took long says less than a good one of some seconds ago, and
+    replaces it only where both cannot be true: then the server's clock was set anew."""
 
-    def __init__(self, compare: Callable[[], Awaitable[float]]) -> None:
+    def __init__(self, compare: Callable[[], Awaitable[Lead]]) -> None:
         self._compare = compare
         self._comparing: asyncio.Task[None] | None = None
+        self._error = float("inf")
+        self._measured_at = 0.0
         self.offset = 0.0
         self.compared_at = float("-inf")
 
@@ -50,13 +63,16 @@ class ServerClock:
             await self._synchronise()
 
     async def _synchronise(self) -> None:
-        self.offset = await self._compare()
+        lead = await self._compare()
         self.compared_at = time.monotonic()
+        error = self._error + DRIFT_MAX * (self.compared_at - self._measured_at)
+        if lead.error <= error or abs(lead.seconds - self.offset) > lead.error + error:
+            self.offset, self._error = lead
+            self._measured_at = self.compared_at
 
 
-async def lead_of(ask: Callable[[], Awaitable[float]]) -> float:
-    """How far the clock that is asked is ahead of the monotonic one. The quickest answer counts: the truth is
-    within half the time that it took."""
+async def lead_of(ask: Callable[[], Awaitable[float]]) -> Lead:
+    """The quickest answer counts: the truth is within half the time that it took."""
     answers: list[tuple[float, float]] = []
     while len(answers) < ANSWERS_MAX:
         before = time.monotonic()
@@ -65,4 +81,5 @@ async def lead_of(ask: Callable[[], Awaitable[float]]) -> float:
         answers.append((after - before, told - (before + after) / 2))
         if after - before < QUICK_ANSWER_SECONDS:
             break
-    return min(answers)[1]
+    journey, seconds = min(answers)
+    return Lead(seconds, journey / 2)

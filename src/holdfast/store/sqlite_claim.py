@@ -56,6 +56,8 @@ class SqliteClaim:
     def _claim(
         self, db: apsw.Connection, request: ClaimRequest, now: float, asked_at: float
     ) -> list[Claimed]:
+        # What became ready while it waited takes its turn: the free places are of that time too.
+        now += waited_since(asked_at)
         groups = self._ready_groups(db, request, now, alone=request.alone)
         if not groups:
             return []
@@ -63,14 +65,12 @@ class SqliteClaim:
         chosen = self._chosen(db, groups, self._choice(db, request, limits), request, now)
         if not chosen:
             return []
-        leased_at = now + waited_since(asked_at)
         bound = {
             "ids": json.dumps(chosen),
             "limits": json.dumps([limit.name for limit in limits]),
             "now": now,
             "token": request.token,
-            "leased_at": leased_at,
-            "lease_until": leased_at + request.lease_seconds,
+            "lease_until": now + request.lease_seconds,
             "alone": request.alone,
             "worker": request.worker_id,
         }

@@ -177,7 +177,7 @@ locked AS (
     UPDATE holdfast.jobs j
     SET status = 'leased', attempts = j.attempts + 1, leases = j.leases + 1,
         fence = (j.leases + 1) || '-' || :token::text, lease_until = :lease_until::float8,
-        leased_alone = g.alone, last_heartbeat = :leased_at::float8, last_attempt_at = :now, progress = NULL,
+        leased_alone = g.alone, last_heartbeat = :now::float8, last_attempt_at = :now, progress = NULL,
         worker_id = :worker::text
     FROM holdfast.claim_groups g
     WHERE j.id = ANY (ARRAY(SELECT id FROM locked)) AND g.id = j.claim_group

@@ -123,7 +123,7 @@ ORDER BY available_at, id LIMIT ?3;
 -- name: lease
 UPDATE jobs
 SET status = 'leased', attempts = attempts + 1, leases = leases + 1, fence = (leases + 1) || '-' || :token,
-    lease_until = :lease_until, leased_alone = :alone, last_heartbeat = :leased_at, last_attempt_at = :now,
+    lease_until = :lease_until, leased_alone = :alone, last_heartbeat = :now, last_attempt_at = :now,
     progress = NULL,
     worker_id = :worker
 WHERE id IN (SELECT value FROM json_each(:ids));
