@@ -169,6 +169,18 @@ def test_text_is_as_it_was_with_the_attempt_behind_what_a_handler_says(logger: l
     assert said.endswith("some.library: said already") and outside.endswith("some.library: outside")
 
 
+def test_no_message_passes_for_another_line_or_moves_the_cursor(logger: logging.Logger) -> None:
+    logger.handlers[0].setFormatter(TextFormatter())
+    logger.warning(
+        "told by a worker: %s", "no\r\n2026-11-18 WARNING 1 holdfast.server: all is well\x1b[2J\x9b"
+    )
+    handler = logger.handlers[0]
+    assert isinstance(handler, logging.StreamHandler)
+    first, second = handler.stream.getvalue().splitlines()
+    assert first.endswith(r"some.library: told by a worker: no\x0d")
+    assert second == r"    2026-11-18 WARNING 1 holdfast.server: all is well\x1b[2J\x9b"
+
+
 def test_a_program_that_logs_in_its_own_way_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     root = logging.RootLogger(logging.ERROR)
     monkeypatch.setattr(logging, "root", root)

@@ -19,6 +19,7 @@ import msgspec
 from holdfast.addresses import check_address, is_server
 from holdfast.batch import Batch, Items
 from holdfast.core.errors import DefinitionInvalid, InvalidInput, StoreUrlInvalid
+from holdfast.core.handlers import handler_key
 from holdfast.core.model import Event, Lane, Mode
 from holdfast.core.payload import PAYLOAD_BYTES_MAX_DEFAULT, a_type
 from holdfast.core.retry import RetryPolicy, parse_duration
@@ -35,7 +36,6 @@ from holdfast.step_function import (
     RetryLike,
     StepFunction,
     error_rules,
-    handler_key,
     is_list,
     name_of,
 )

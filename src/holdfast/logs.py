@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ from holdfast.core.model import Leased
 TEXT_FORMAT = "%(asctime)s %(levelname)-7s %(process)d %(name)s: %(message)s"
 FORMATS = ("text", "json")
 _ABOUT = "holdfast_attempt"
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class RunningAttempt(Protocol):
@@ -87,13 +89,15 @@ def ids_of(attempt: RunningAttempt) -> dict[str, Any]:
 
 
 class TextFormatter(logging.Formatter):
-    """For people. A line that a handler wrote ends with its attempt; one of ours says it."""
+    """For people. A line that a handler wrote ends with its attempt; one of ours says it. Whatever a message
+    holds, it moves no cursor, and no line of it passes for one of somebody else."""
 
     def __init__(self) -> None:
         super().__init__(TEXT_FORMAT)
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         line, attempt = mask_secrets(super().formatMessage(record)), CURRENT.get()
+        line = _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", line).replace("\n", "\n    ")
         if attempt is None or hasattr(record, _ABOUT):
             return line
         job = attempt.job

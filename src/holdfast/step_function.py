@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from holdfast.core.error_rules import ErrorRule
 from holdfast.core.errors import DefinitionInvalid
+from holdfast.core.handlers import handler_key
 from holdfast.core.model import Lane
 from holdfast.core.payload import member
 from holdfast.core.retry import RetryPolicy, parse_duration
@@ -125,7 +126,3 @@ def error_rules(rules: ErrorRules, of: str) -> tuple[ErrorRule, ...]:
         return tuple(rule if isinstance(rule, ErrorRule) else ErrorRule.from_dict(rule) for rule in rules)
     except DefinitionInvalid as error:
         raise DefinitionInvalid(f"errors of {of}: {error}", guidance=error.guidance) from error
-
-
-def handler_key(pipeline: str, step: str) -> str:
-    return f"{pipeline}/{step}"

@@ -68,6 +68,9 @@ async def test_limits_and_pauses_leave_one_each(s: Scenario) -> None:
     ]  # fmt: skip
     with pytest.raises(InvalidInput):
         await controls.resume("lane", "bulk", by="a\nb")
+    await controls.set_limit("portal", 3, manual_reserve=0, by="ann")
+    newest = (await s.engine.store.audit(limit=1))[0]
+    assert newest.details == {"max_concurrency": 3, "manual_reserve": 0}
 
 
 @on_both_stores

@@ -20,8 +20,8 @@ from holdfast.engine import Engine, Submission
 from holdfast.engine.children import DEPTH_MAX, Children
 
 
-def calling(name: str, *edges: Any, **fields: Any) -> Any:
-    return job(name, *edges, type="playbook", handler="type/playbook", **fields)
+def calling(name: str, *edges: Any, playbook: str = "{{ workload.path }}", **fields: Any) -> Any:
+    return job(name, *edges, type="playbook", handler="type/playbook", config={"path": playbook}, **fields)
 
 
 async def define_family(s: Scenario, *, attempts: int = 3) -> None:
@@ -460,3 +460,58 @@ async def test_a_child_that_failed_waits_for_nobody_its_parent_does(s: Scenario)
     assert [[answer.execution_id for answer in batch] async for batch in s.engine.redrive()] == [
         [execution_id]
     ]
+
+
+@pytest.mark.parametrize(
+    ("child", "told"),
+    [
+        ('{"path": "bank", "workload": {"amount": 1000000}}', "an execution of bank, which step"),
+        ('{"path": "child"}', "cannot be read"),
+        ("{}", "cannot be read"),
+        ("[]", "cannot be read"),
+        ("no JSON", "cannot be read"),
+        ('{"path": "child", "workload": {}, "version": "1"}', "cannot be read"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["playbook", "function"])
+@on_both_stores
+async def test_a_worker_starts_nothing_that_its_step_does_not_name(
+    s: Scenario, child: str, told: str, kind: str
+) -> None:
+    await s.define(calling("call", playbook="child") if kind == "playbook" else stage("call"))
+    for path in ("child", "bank"):
+        await s.define(stage("work", path=path), path=path)
+    await s.submit()
+    [call] = (await begin(s, "call")).values()
+    report = Report(call.queue_id, call.fence, Deferred(child=child))
+    assert codes(await s.report(report)) == ["accepted"]
+    [row] = (await s.engine.executions(path="p")).items
+    assert row.error is not None and told in row.error.message
+    assert row.error.category is Category.PERMANENT and row.error.stage == "call"
+    assert not await children_of(s, "bank") and not await children_of(s)
+    assert await s.engine.sweep() == 0
+
+
+@on_both_stores
+async def test_a_function_that_asks_for_the_playbook_of_another_step_starts_nothing(s: Scenario) -> None:
+    await s.define(stage("call"))
+    await s.define(stage("work", path="child"), path="child")
+    await s.submit()
+    [call] = (await begin(s, "call")).values()
+    assert codes(await s.report(wants(call))) == ["accepted"]
+    assert not await children_of(s)
+    [row] = (await s.engine.executions(path="p")).items
+    assert (
+        row.error is not None and "an execution of child, which step call does not name" in row.error.message
+    )
+
+
+@on_both_stores
+async def test_a_time_that_is_none_fails_its_attempt_alone(s: Scenario) -> None:
+    await s.define(job("nap", type="sleep", handler="type/sleep"), job("work"))
+    await s.submit()
+    [nap] = (await begin(s, "nap")).values()
+    report = Report(nap.queue_id, nap.fence, Deferred(until_seconds=-5))
+    assert codes(await s.report(report)) == ["accepted"]
+    [row] = (await s.engine.executions(path="p")).items
+    assert row.error is not None and "until_seconds" in row.error.message

@@ -84,7 +84,7 @@ async def test_a_cancelled_batch_says_how_many_items_ran_not_how_many_jobs(s: Sc
 
 @on_both_stores
 async def test_a_child_is_kept_until_the_job_that_waits_for_it_has_ended(s: Scenario) -> None:
-    await s.define(stage("call"))
+    await s.define(job("call", type="playbook", handler="type/playbook", config={"path": "child"}))
     await s.define(stage("work", path="child"), path="child")
     await s.submit()
     [call] = await s.lease()

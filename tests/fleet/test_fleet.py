@@ -210,6 +210,7 @@ def test_manual_work_passes_by_bulk_work_that_waits(sqlite_url: str, tmp_path: P
                 await eventually(lambda: dispatcher.untaken == 3)
                 manual = await s.submit("chain", lane=Lane.MANUAL)
                 await eventually(lambda: dispatcher.untaken == 4)
+                await eventually(lambda: all(waiting.due_at for waiting in dispatcher._untaken.values()))
                 s.let_end(1)
                 await s.completed(first, manual, *bulk)
             parsed = [line.number for line in s.lines("ran") if line.step == "parse"]

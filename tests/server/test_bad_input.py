@@ -305,6 +305,7 @@ def test_a_result_with_a_number_that_nobody_can_read_back_fails_its_step(store_u
         {"handler": "\0"},
         {"handler": ""},
         {"handler": "x" * 501},
+        {"handler": "bank/charge"},
         {"next": []},
         {"on_error": "a"},
         {"for_each": {"items": [1]}},

@@ -260,7 +260,9 @@ workflow: [{step: wait, type: sleep, seconds: 1}]
             ("shop/prices", "worker", 403),
             ("shop/prices", "operator", 200),
         ):
-            text = msgspec.json.encode(definition | {"path": path}).decode()
+            [step] = definition["steps"]
+            own_step = step | {"handler": f"{path}/{step['name']}"}
+            text = msgspec.json.encode(definition | {"path": path, "steps": [own_step]}).decode()
             answer = await s.post("/api/pipelines", {"definition": text}, headers=own[role])
             assert answer.status == status, (path, role, answer)
 

@@ -30,6 +30,16 @@ def test_an_answer_that_cannot_be_unpacked_is_a_server_that_cannot_be_understood
             asked(server.url)
 
 
+def test_a_server_that_looks_at_one_token_a_second_is_one_to_wait_for() -> None:
+    told = {
+        "error": {"code": "too_many_failures", "message": "Wrong tokens keep coming.", "guidance": "Wait."}
+    }
+    with ScriptedServer() as server:
+        server.answer("/api/info", 429, json=told)
+        with pytest.raises(ServerUnavailable, match="Wrong tokens keep coming"):
+            asked(server.url)
+
+
 def test_a_password_in_the_address_is_sent_as_one() -> None:
     with ScriptedServer() as server:
         server.answer("/api/info", json={"fine": True})

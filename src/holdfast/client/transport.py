@@ -211,6 +211,8 @@ def error_of(problem: Problem, status: int) -> HoldfastError:
     if status in (401, 403):
         return AccessRefused(problem.message, guidance=problem.guidance)
     kind = _kinds().get(problem.code)
+    if status == 429:
+        kind = ServerUnavailable  # nothing is wrong with what was asked: later it will be answered
     if kind is None:
         kind = PayloadTooLarge if status == 413 else InvalidInput if status < 500 else ServerUnavailable
     error = kind(problem.message, guidance=problem.guidance)

@@ -40,5 +40,5 @@ class AuditRow(msgspec.Struct, frozen=True, kw_only=True):
 
 def audited(actor: str, action: Deed, target: str, **details: Any) -> AuditEntry:
     """What was not said is left out of the details."""
-    told = {name: value for name, value in details.items() if value not in (None, "", False)}
+    told = {name: value for name, value in details.items() if value not in (None, "") and value is not False}
     return AuditEntry(actor, action, target, msgspec.json.encode(told).decode())

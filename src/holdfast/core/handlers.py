@@ -19,3 +19,8 @@ FUNCTION_PREFIX = "python/"
 
 HOLDFASTS_OWN = frozenset({EACH, SLEEP, PLAYBOOK})
 """What puts an attempt aside or makes further jobs of it: that takes a worker of Holdfast's own."""
+
+
+def handler_key(pipeline: str, step: str) -> str:
+    """Of a step of a program's own pipeline."""
+    return f"{pipeline}/{step}"

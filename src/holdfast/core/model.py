@@ -205,9 +205,17 @@ class Failed(msgspec.Struct, frozen=True):
     crashed: bool = False
 
 
+class ChildAsked(msgspec.Struct, frozen=True):
+    """The execution that a `playbook` step asks for."""
+
+    path: str
+    workload: Any
+    version: int | None = None
+
+
 class Deferred(msgspec.Struct, frozen=True):
     """The outcome of an attempt that waits for something and needs no worker meanwhile: `until_seconds` from
-    now, or the end of a `child` execution that is to be started (JSON text: its path, version and workload).
+    now, or the end of a `child` execution that is to be started (a `ChildAsked`, as JSON text).
     The attempt is given back, and leased again under the same number once that has come."""
 
     until_seconds: float | None = None

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from holdfast.core.catalogue import Category, words_without_documents
-from holdfast.core.errors import PayloadInvalid, PayloadTooLarge
-from holdfast.core.failures import Classification, Failure, classify, clean_failure
-from holdfast.core.model import Completed, Deferred, Failed, LeaseRef, Report
+from holdfast.core.errors import InvalidInput, PayloadInvalid, PayloadTooLarge
+from holdfast.core.failures import Classification, Failure, classify, clean_failure, failure_from_exception
+from holdfast.core.model import ChildAsked, Completed, Deferred, Failed, LeaseRef, Report
 from holdfast.core.payload import check_payload, unstorable_output
 from holdfast.core.retry import parse_duration
 from holdfast.core.transitions import Verdict
@@ -26,6 +26,7 @@ from holdfast.engine.definitions import Definitions
 from holdfast.engine.held import HeldLeases
 from holdfast.engine.settle import Erred, Prepared, PutAside, Succeeded, hash_of
 from holdfast.logs import about
+from holdfast.playbook.text_parts import has_marks
 from holdfast.store.interface import Store
 
 log = logging.getLogger("holdfast.engine")
@@ -51,12 +52,16 @@ class Preparation:
 
     async def reports(self, reports: Sequence[Report]) -> list[Prepared]:
         prepared: list[Prepared] = []
-        failed: list[tuple[int, Report, Failed]] = []
+        unsettled: list[tuple[int, Report, Failed | Deferred]] = []
         for report in reports:
             outcome = report.outcome
-            if isinstance(outcome, Deferred):
-                prepared.append(self._put_aside(report, outcome))
-                continue
+            if isinstance(outcome, Deferred) and outcome.child is None:
+                try:
+                    seconds = parse_duration(outcome.until_seconds or 0.0, field="until_seconds")
+                    prepared.append(_put_aside(report, outcome, seconds))
+                    continue
+                except InvalidInput as error:
+                    outcome = Failed(failure_from_exception(error))
             if isinstance(outcome, Completed):
                 try:
                     check_payload(outcome.result, what="output", bytes_max=self._payload_bytes_max)
@@ -66,20 +71,36 @@ class Preparation:
                 except (PayloadInvalid, PayloadTooLarge) as error:
                     # The work was done but cannot be kept: that is how the attempt ended.
                     outcome = Failed(unstorable_output(error))
-            failed.append((len(prepared), report, outcome))
+            unsettled.append((len(prepared), report, outcome))
             prepared.append(_PLACEHOLDER)
-        if failed:
-            attempts = await self._attempts([report for _, report, _ in failed])
-            for (position, report, outcome), attempt in zip(failed, attempts, strict=True):
+        if unsettled:
+            attempts = await self._attempts([report for _, report, _ in unsettled])
+            for (position, report, outcome), attempt in zip(unsettled, attempts, strict=True):
+                if isinstance(outcome, Deferred):
+                    try:
+                        await self._check_child(outcome, attempt)
+                        prepared[position] = _put_aside(report, outcome, None)
+                        continue
+                    except InvalidInput as error:
+                        outcome = Failed(failure_from_exception(error))
                 prepared[position] = await self._erred(report, outcome, attempt)
         return prepared
 
-    def _put_aside(self, report: Report, outcome: Deferred) -> PutAside:
-        digest = hash_of("deferred", msgspec.json.encode(outcome).decode())
-        if outcome.child is None:
-            seconds = parse_duration(outcome.until_seconds or 0.0, field="until_seconds")
-            return PutAside(report.queue_id, report.fence, digest, seconds)
-        return PutAside(report.queue_id, report.fence, digest, None, outcome.child)
+    async def _check_child(self, outcome: Deferred, attempt: Attempted | None) -> None:
+        """A worker may ask for the execution that its step names, and for no other: what is started here is
+        for others to decide."""
+        if attempt is None:
+            return  # stale
+        try:
+            child = msgspec.json.decode(outcome.child or "", type=ChildAsked)
+        except (msgspec.DecodeError, UnicodeError) as error:
+            raise InvalidInput(f"The worker asked for an execution that cannot be read: {error}.") from error
+        step = (await self._definitions.load(attempt.definition_id)).step(attempt.step)
+        named = str(step.config.get("path"))
+        if step.type != "playbook" or not (named == child.path or has_marks(named)):
+            raise InvalidInput(
+                f"The worker asked for an execution of {child.path}, which step {step.name} does not name."
+            )
 
     async def _attempts(self, reports: Sequence[Report]) -> list[Attempted | None]:
         """Which attempts these reports are about, as far as anybody knows."""
@@ -166,6 +187,11 @@ class Preparation:
             lost = msgspec.structs.replace(erred.verdict, worker_lost=True)
             items.append(msgspec.structs.replace(erred, verdict=lost, expired_before=now))
         return items
+
+
+def _put_aside(report: Report, outcome: Deferred, seconds: float | None) -> PutAside:
+    digest = hash_of("deferred", msgspec.json.encode(outcome).decode())
+    return PutAside(report.queue_id, report.fence, digest, seconds, outcome.child or "{}")
 
 
 def _about_no_document(classification: Classification) -> Classification:

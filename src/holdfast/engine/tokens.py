@@ -114,7 +114,7 @@ class Tokens:
 def _check_name(name: str) -> None:
     """One that can be told from an id, and be a part of an address."""
     check_name(name, what="name of a token", length_max=NAME_CHARS_MAX)
-    if _ID.fullmatch(name) or name in (".", "..", OWN_NAME):
+    if _ID.fullmatch(name) or name == OWN_NAME or {".", ".."} & set(name.split("/")):
         raise InvalidInput(
             f"A token cannot have the name {name!r}: it means something else.",
             guidance="Name it after who is to use it.",

@@ -105,10 +105,13 @@ class Access:
                 return LOCAL
             raise _unauthorized(request, "The token is missing.")
         address = request.client.host if request.client else ""
-        if self._secret is not None and hmac.compare_digest(shown.encode(), self._secret.encode()):
-            return Identity(OWN_NAME, Role.ADMIN)
         self._failed_logins.check(address, shown)
-        found = await self._recognised(shown)
+        if self._secret is not None and hmac.compare_digest(shown.encode(), self._secret.encode()):
+            self._failed_logins.let_in(shown)
+            return Identity(OWN_NAME, Role.ADMIN)
+        # What has no token's form is known to be wrong before anything is waited for: however many guess at
+        # once, each is counted before the next is looked at.
+        found = None if parse_token(shown) is None else await self._recognised(shown)
         if found is None or found[1]:
             if found is None:  # guessed; one that has ended is nobody's guess
                 self._failed_logins.failed(address)
@@ -191,7 +194,7 @@ def nobody_could_come(host: str, *, by_variable: bool = False) -> InvalidInput:
     )
 
 
-_SEND = f"Send it as Authorization: Bearer …; the commands take it from {TOKEN_VARIABLE}."
+_SEND = f"Send it in the header Authorization, as a bearer token; the commands take it from {TOKEN_VARIABLE}."
 
 
 def _checked(secret: str) -> str:
@@ -253,7 +256,10 @@ def _is_followed_link(request: Request) -> bool:
 
 
 def _name_of(host: str) -> str:
+    """Without its port. What is more than a name and a port is left as it is: no browser sends that."""
+    if set(host) & set("@/?#"):
+        return host
     try:
-        return (urlsplit(f"//{host}").hostname or "").lower()
+        return (urlsplit(f"//{host}").hostname or "").lower().removesuffix(".")
     except ValueError:
         return host.lower()

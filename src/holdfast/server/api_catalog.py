@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from holdfast.core.access import Right
 from holdfast.core.errors import DefinitionInvalid, InvalidInput, UnknownName
+from holdfast.core.handlers import handler_key
 from holdfast.core.payload import check_payload
 from holdfast.engine import Engine
 from holdfast.engine.catalog import AddedPlaybook, CatalogEntry, Change
@@ -196,4 +197,11 @@ def _pipeline(text: str) -> Definition:
             f"{definition.path} is more than a pipeline: it has types, ways or a workload of its own.",
             guidance="Send a playbook's text to POST /api/catalog.",
         )
+    for step in definition.steps:
+        # Those of another pipeline would be run with workloads that nobody meant for them.
+        if step.handler != (own := handler_key(definition.path, step.name)):
+            raise DefinitionInvalid(
+                f"Step {step.name} of {definition.path} has the handler {step.handler!r} of somebody else.",
+                guidance=f"The steps of a pipeline are its own: {own!r}.",
+            )
     return definition

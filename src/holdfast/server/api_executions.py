@@ -207,6 +207,8 @@ async def list_executions(ask: Ask) -> Any:
 async def show(ask: Ask) -> Any:
     id_: int = ask.names["id"]
     await _until_it_ends(ask, id_, ask.query.wait)
+    if ask.query.wait:
+        await ask.check_still()
     return execution_document(await ask.engine.view(id_))
 
 

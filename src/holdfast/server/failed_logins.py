@@ -1,7 +1,7 @@
-"""Tokens that were guessed: after some of them from one address, no more are looked at for a while.
+"""Tokens that were guessed: after some of them from one address, one a second is looked at from there.
 
-Nobody guesses 256 bits; this keeps those who try from keeping the database busy. Whoever shares the address,
-behind a proxy say, and was let in before, is not kept waiting.
+It keeps those who guess from the database, and from a secret that a person chose. Whoever shares their
+address, behind a proxy say, and was let in before is not kept waiting; others come in with some patience.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from holdfast.server.problems import Refused
 
 FAILURES_MAX = 10
 SECONDS = 60.0
+LOOK_SECONDS = 1.0
 KEPT_MAX = 10_000
 
 
@@ -27,19 +28,19 @@ class FailedLogins:
         self._let_in: OrderedDict[bytes, None] = OrderedDict()
 
     def check(self, address: str, token: str) -> None:
-        """Refuse to look at the token where this address has shown too many wrong ones."""
+        """Refuse to look at the token where this address has shown too many wrong ones, and one just now."""
         if not self._failed or _digest(token) in self._let_in:
             return
         times, now = self._failed.get(_network(address)), self._clock()
         while times and now - times[0] >= SECONDS:
             times.popleft()
-        if times and len(times) >= FAILURES_MAX:
+        if times and len(times) >= FAILURES_MAX and now - times[-1] < LOOK_SECONDS:
             raise Refused(
                 429,
                 "too_many_failures",
-                f"{len(times)} wrong tokens came from {address} within a minute; no more are looked at.",
-                "Wait, then send the right one.",
-                retry_after=SECONDS - (now - times[0]),
+                f"Wrong tokens keep coming from {address}: one a second is looked at from there.",
+                "Try again with the right one.",
+                retry_after=LOOK_SECONDS - (now - times[-1]),
             )
 
     def failed(self, address: str) -> None:
@@ -64,9 +65,13 @@ def _digest(token: str) -> bytes:
 
 
 def _network(address: str) -> str:
-    """Whoever has one address of IPv6 has all of its /64."""
+    """Whoever has one address of IPv6 has all of its /64; those of IPv4 may come by way of it."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:
         return address
-    return str(ipaddress.ip_network((found, 64), strict=False)) if found.version == 6 else address
+    if isinstance(found, ipaddress.IPv4Address):
+        return address
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.ip_network((found, 64), strict=False))

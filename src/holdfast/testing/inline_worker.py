@@ -22,9 +22,9 @@ import msgspec
 
 from holdfast.app import Holdfast
 from holdfast.core.errors import InvalidInput
+from holdfast.core.handlers import handler_key
 from holdfast.core.model import ExecutionStatus, Failed, Lane, Leased, LeaseRef, LeaseResult, Report
 from holdfast.engine import Engine
-from holdfast.step_function import handler_key
 from holdfast.steps.registry import close_types, open_types
 from holdfast.testing.clock import FakeClock, just_after
 from holdfast.testing.faults import Cut, Fault, Faults, Kind

@@ -16,8 +16,9 @@ from typing import Any, Self, TypeVar
 
 from holdfast.app import Execution, Holdfast
 from holdfast.core.errors import InvalidInput, UnknownPipeline, UnknownStep
+from holdfast.core.handlers import handler_key
 from holdfast.core.retry import checked_seconds, parse_duration
-from holdfast.step_function import StepFunction, handler_key
+from holdfast.step_function import StepFunction
 from holdfast.testing.clock import FakeClock
 from holdfast.testing.faults import Fault, Kind, When, checked_error
 from holdfast.testing.inline_loop import InlineLoop
