@@ -19,10 +19,11 @@ import os
 from typing import Any
 
 from celery import Celery
-from celery.signals import worker_process_shutdown
+from celery.signals import worker_process_shutdown, worker_shutdown
 
 from holdfast.app import Holdfast
 from holdfast.cli.options import SERVER_VARIABLE
+from holdfast.cli.telling import OTEL_VARIABLE, check_tracing, trace_attempts
 from holdfast.cli.worker import BROKER_VARIABLE, program
 from holdfast.core.errors import HoldfastError, InvalidInput
 from holdfast.core.model import Lane
@@ -41,15 +42,21 @@ ALLOW_VARIABLE = "HOLDFAST_ALLOW"
 
 
 class _Program:
-    """A program as runners know it: each process has its own connections."""
+    """A program as runners know it: each process has its own connections, and sends its own spans."""
 
-    def __init__(self, hf: Holdfast, **options: Any) -> None:
+    def __init__(self, hf: Holdfast, *, is_traced: bool, **options: Any) -> None:
         self._hf = hf.apart()
         self._options = options
-        self.close = self._hf.close
+        self.keep_counts = self._hf.keep_counts
+        if is_traced:
+            trace_attempts(self._hf)
 
     async def fed_worker(self, worker_id: str) -> Any:
         return await self._hf.fed_worker(worker_id, **self._options)
+
+    async def close(self) -> None:
+        await self._hf.close()
+        await self._hf.send_last_spans()
 
 
 def install(
@@ -61,20 +68,23 @@ def install(
     allow_shell: bool = False,
 ) -> Any:
     """Give a Celery app the task by which a dispatcher hands it attempts. `lease` is for how long an attempt
-    is held without a heartbeat of the process that runs it."""
+    is held without a heartbeat of the process that runs it. With HOLDFAST_OTEL=1 each attempt is a span."""
     if not isinstance(hf, Holdfast):
         raise InvalidInput(f"install() takes a Celery app and a Holdfast object, not {hf!r}.")
-    options = {
+    options: dict[str, Any] = {
         "lease_seconds": checked_seconds(lease, "lease"),
         "allow_code": allow_code,
         "allow_shell": allow_shell,
+        "is_traced": _is_traced(os.environ.get(OTEL_VARIABLE, "")),
     }
     runner = RunnerOfProcess(lambda: _Program(hf, **options))
 
     def stop_runner(**_: object) -> None:
         runner.stop()
 
+    # The one tells of a process that was forked, the other where Celery's own process runs the tasks.
     worker_process_shutdown.connect(stop_runner, weak=False)
+    worker_shutdown.connect(stop_runner, weak=False)
 
     @app.task(  # type: ignore[untyped-decorator, unused-ignore]
         name=TASK_NAME,
@@ -132,6 +142,14 @@ def settings(prefix: str = QUEUE_PREFIX_DEFAULT) -> dict[str, Any]:
         "worker_cancel_long_running_tasks_on_connection_loss": False,
         "broker_transport_options": {"queue_order_strategy": "priority"},
     }
+
+
+def _is_traced(word: str) -> bool:
+    """Told at the start, not by each task, where the libraries for it are missing."""
+    if word.strip().lower() in ("", "0", "false", "no", "off", "n", "f"):
+        return False
+    check_tracing()
+    return True
 
 
 def _allowed(words: str) -> set[str]:

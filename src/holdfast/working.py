@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.core.errors import InvalidInput, ServerUnavailable
 from holdfast.core.masking import mask_secrets
-from holdfast.core.model import Lane
+from holdfast.core.model import DISPATCHER_PREFIX, Lane
 from holdfast.core.payload import check_name, member
 from holdfast.core.retry import checked_seconds, parse_duration
 from holdfast.engine import Engine
@@ -112,10 +112,10 @@ class Working(Functions):
             worker_id, concurrency, lease_seconds, lanes, poll_seconds, grace_seconds, ageing
         )
         return Dispatcher(
-            self._connection_to(await self.engine()),
+            self._connection_to(await self.engine(), untaken=True),
             broker,
             sorted(self._offered(allow_code=allow_code, allow_shell=allow_shell)),
-            worker_id=worker_id or f"dispatcher:{_process_name()}",
+            worker_id=f"{DISPATCHER_PREFIX}{worker_id or _process_name()}",
             window=concurrency,
             **options,
             resend_seconds=checked_seconds(resend, "resend"),
@@ -171,8 +171,22 @@ class Working(Functions):
         """Make each attempt of the workers that are started from now on a span."""
         self._tracing = tracing
 
-    def _connection_to(self, engine: AnyEngine) -> Connection:
-        return DirectConnection(engine) if isinstance(engine, Engine) else engine.connection()
+    async def keep_counts(self) -> None:
+        """Write what is counted for /metrics, until cancelled. Behind a server, the server does."""
+        engine = await self.engine()
+        if isinstance(engine, Engine):
+            await engine.keeper.run()
+
+    async def send_last_spans(self) -> None:
+        """At the end of a process that ends without its program's own ways to end."""
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.flush)
+            await asyncio.to_thread(self._tracing.close)
+
+    def _connection_to(self, engine: AnyEngine, *, untaken: bool = False) -> Connection:
+        if isinstance(engine, Engine):
+            return DirectConnection(engine, untaken=untaken)
+        return engine.connection(untaken=untaken)
 
     @contextlib.asynccontextmanager
     async def working(self, **options: Any) -> AsyncIterator[Worker]:

@@ -1,5 +1,6 @@
 """`holdfast backup` and `holdfast restored`: what they make, say and refuse."""
 
+import asyncio
 import os
 import stat
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from command_scenario import holdfast, on_a_terminal, told
 from engine_scenario import Scenario, stage
+from holdfast import Holdfast
 from holdfast.core.errors import InvalidInput
 from holdfast.store import sqlite_backup
 from holdfast.store.numbering import NUMBERS_LEFT_OUT
@@ -26,6 +28,15 @@ async def one_leased_of_three(s: Scenario) -> None:
 
 def files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
+
+
+def damage(url: str, name: str) -> None:
+    """Where this table or index begins."""
+    [(root,)] = run(raw(url, f"SELECT rootpage FROM sqlite_schema WHERE name = '{name}'"))
+    [(size,)] = run(raw(url, "PRAGMA page_size"))
+    with Path(url.removeprefix("sqlite:///")).open("r+b") as file:
+        file.seek((root - 1) * size)
+        file.write(b"\xff" * size)
 
 
 # backup
@@ -139,12 +150,7 @@ def test_what_cannot_be_copied_or_written_leaves_nothing_behind(sqlite_url: str,
 
 def test_a_damaged_database_makes_no_backup_that_looks_whole(sqlite_url: str, tmp_path: Path) -> None:
     told(sqlite_url, one_leased_of_three)
-    path = Path(sqlite_url.removeprefix("sqlite:///"))
-    [(root,)] = run(raw(sqlite_url, "SELECT rootpage FROM sqlite_schema WHERE name = 'jobs'"))
-    [(size,)] = run(raw(sqlite_url, "PRAGMA page_size"))
-    with path.open("r+b") as file:
-        file.seek((root - 1) * size)
-        file.write(b"\xff" * size)
+    damage(sqlite_url, "jobs")
     folder = tmp_path / "copies"
     folder.mkdir()
     said = holdfast(sqlite_url, "backup", folder / "it.db")
@@ -194,3 +200,39 @@ def test_restored_is_refused_where_it_cannot_ask_or_there_is_nothing(sqlite_url:
     assert holdfast(sqlite_url, "restored").code == 2
     said = holdfast("http://127.0.0.1:1", "restored", "--yes")
     assert said.code == 2 and "Stop the server" in said.err
+
+
+def test_a_damaged_database_is_not_gone_on_with(sqlite_url: str) -> None:
+    told(sqlite_url, one_leased_of_three)
+    damage(sqlite_url, "holdfast_audit_target")
+    said = holdfast(sqlite_url, "restored", "--yes")
+    assert said.code == 3 and "is damaged" in said.err and "copy the backup to the name" in said.err
+    assert holdfast(sqlite_url, "status", "--json").json["jobs"]["leased"]["bulk"] == 1
+
+
+def test_a_process_that_was_forgotten_does_no_harm_to_what_is_put_back(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    """In the place of the old database, as the how-to says."""
+    told(sqlite_url, one_leased_of_three)
+    path, copy, lost = Path(sqlite_url.removeprefix("sqlite:///")), tmp_path / "copy.db", tmp_path / "lost"
+    assert holdfast(sqlite_url, "backup", copy).code == 0
+
+    def put_back() -> None:
+        lost.mkdir()
+        for file in path.parent.glob(f"{path.name}*"):
+            file.rename(lost / file.name)
+        path.write_bytes(copy.read_bytes())
+
+    async def story() -> None:
+        async with Holdfast(sqlite_url) as forgotten:
+            for _ in range(50):
+                await forgotten.submit("mail", {"text": "x" * 5_000})
+            put_back()
+            said = await asyncio.to_thread(holdfast, sqlite_url, "restored", "--yes", "--json")
+            assert said.json["given_back"] == 1
+            await forgotten.submit("mail", {"text": "to nowhere"})
+
+    run(story())  # it writes its log into its file as it ends
+    assert run(raw(sqlite_url, "PRAGMA integrity_check")) == [("ok",)]
+    assert run(raw(sqlite_url, "SELECT count(*) FROM executions")) == [(3,)]

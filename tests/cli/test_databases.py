@@ -178,6 +178,27 @@ def test_doctor_finds_what_waits_is_stuck_has_vanished_or_died(store_url: str) -
     assert found["dead"] == [("warn", "1 execution failed and waits for somebody.")]
 
 
+def test_doctor_finds_a_fleet_that_takes_nothing(store_url: str) -> None:
+    async def leased(s: Scenario) -> None:
+        await s.define(stage("parse", path="mail"), path="mail")
+        for _ in range(3):
+            await s.submit(path="mail")
+        await s.lease(2, worker="dispatcher:d1", untaken=True)  # in 1970
+
+    async def taken() -> None:
+        async with Holdfast(store_url) as hf:
+            engine = await hf.engine()
+            assert len((await engine.lease("celery:c1", ["mail/parse"], 1)).jobs) == 1
+
+    told(store_url, leased)
+    assert "fleet" not in findings(store_url)
+    run(announced(store_url, ("dispatcher:d1", ("mail/parse",), 600.0)))
+    [(level, sentence)] = findings(store_url)["fleet"]
+    assert level == "warn" and sentence.startswith("2 attempts wait in the broker, the oldest for ")
+    run(taken())
+    assert findings(store_url)["fleet"] == [("ok", "2 attempts wait in the broker.")]
+
+
 def test_doctor_tells_how_postgresql_keeps_its_promises(postgres_url: str) -> None:
     holdfast(postgres_url, "migrate")
     found = findings(postgres_url)

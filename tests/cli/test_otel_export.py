@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from command_scenario import LIMIT_SECONDS, holdfast, process
 from holdfast.tracing.spans import trace_id_of
 from one_order import worked
 from ports import kept_port
 from scripted_server import ScriptedServer
+from traced_spans import spans_in
 
 SHOP = """
 import logging
@@ -47,19 +47,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "traced_shop.py").write_text(SHOP)
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def spans_in(server: ScriptedServer) -> list[tuple[str, Any]]:
-    """Each with the name of the service that sent it, in the order of their beginning."""
-    found = []
-    for request in server.requests:
-        assert (request.path, request.headers["content-type"]) == ("/v1/traces", "application/x-protobuf")
-        for resource in ExportTraceServiceRequest.FromString(request.body).resource_spans:
-            [service] = [
-                item.value.string_value for item in resource.resource.attributes if item.key == "service.name"
-            ]
-            found += [(service, span) for scope in resource.scope_spans for span in scope.spans]
-    return sorted(found, key=lambda one: one[1].start_time_unix_nano)
 
 
 def has_both_attempts(server: ScriptedServer) -> bool:

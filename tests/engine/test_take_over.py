@@ -154,3 +154,57 @@ async def test_what_cannot_be_handed_out_is_given_back(s: Scenario, monkeypatch:
         with pytest.raises(StoreUnavailable):
             await take(s, ref(leased))
     assert await s.state(id_) == "queued 0/3"
+
+
+@on_both_stores
+async def test_what_nobody_took_over_has_not_run_and_loses_no_attempt_with_its_dispatcher(
+    s: Scenario,
+) -> None:
+    await s.define(stage("a", attempts=1, max_crashes=1))
+    id_ = await s.submit()
+    for _ in range(4):
+        await s.lease_one(untaken=True)
+        assert await s.state(id_) == "leased 1/1"
+        assert await s.lose() == 1
+        assert await s.state(id_) == "queued 0/1"
+    assert "lease_lost" not in " ".join(await s.told(id_))
+    (taken,) = await take(s, ref(await s.lease_one(untaken=True)))
+    await s.lose()
+    assert await s.state(id_) == "dead 1/1", "who took it over was lost"
+    assert await take(s, ref(taken)) == []
+
+
+@on_both_stores
+async def test_so_does_what_must_run_alone(s: Scenario) -> None:
+    await s.define(stage("a", attempts=5, max_crashes=1))
+    id_ = await s.submit()
+    await s.lease_one()
+    await s.lose()
+    for _ in range(3):
+        s.tick(100)
+        await s.lease_one(alone=True, untaken=True)
+        await s.lose()
+        assert await s.state(id_) == "retry 1/5"
+
+
+@pytest.mark.parametrize("kind", ["step", "playbook", "lane", "limit"])
+@on_both_stores
+async def test_what_was_paused_while_it_waited_is_not_begun(s: Scenario, kind: str) -> None:
+    await s.define(stage("a", limit="door"))
+    id_ = await s.submit()
+    leased = await s.lease_one(untaken=True)
+    name = {"step": "p/a", "playbook": "p", "lane": "bulk", "limit": "door"}[kind]
+    await s.engine.controls.pause(kind, name)
+    assert await take(s, ref(leased)) == []
+    assert await s.state(id_) == "queued 0/3"
+    assert await s.lease() == []
+    await s.engine.controls.resume(kind, name)
+    assert len(await take(s, ref(await s.lease_one(untaken=True)))) == 1
+
+
+@on_both_stores
+async def test_a_pause_of_something_else_keeps_nobody(s: Scenario) -> None:
+    await s.define(stage("a"))
+    await s.submit()
+    await s.engine.controls.pause("lane", "manual")
+    assert len(await take(s, ref(await s.lease_one(untaken=True)))) == 1

@@ -69,8 +69,9 @@ async def past_of(url: str, folder: Path) -> list[Start]:
     return [line for line in read_all(folder) if isinstance(line, Start) and is_known(line)]
 
 
-async def write_until_a_backup_is_taken(backups: Backups, folder: Path) -> Path:
-    """There is work at every moment, and more of it is done afterwards; then the workers are killed."""
+async def restored_from_the_midst_of_work(backups: Backups, folder: Path) -> str:
+    """There is work at the moment of the backup, and more of it is done afterwards; then the workers are
+    killed. Where this process was held up and all was done meanwhile, another backup is taken."""
     url = backups.url
 
     async def has_completed(executions: int) -> bool:
@@ -84,18 +85,20 @@ async def write_until_a_backup_is_taken(backups: Backups, folder: Path) -> Path:
             await submit(hf, range(AT_A_TIME))
             submitted = AT_A_TIME
             await eventually(lambda: has_completed(SOME), WITHIN)
-            taking = asyncio.create_task(asyncio.to_thread(backups.take))
-            while not taking.done():
-                if await count(url, RUNNING) < AT_A_TIME:
-                    await submit(hf, range(submitted, submitted + AT_A_TIME))
-                    submitted += AT_A_TIME
-                await asyncio.sleep(LOOK_SECONDS)
-            file = await taking
+            restored = None
+            while restored is None or not await count(restored, RUNNING):
+                taking = asyncio.create_task(asyncio.to_thread(backups.take))
+                while not taking.done():
+                    if await count(url, RUNNING) < AT_A_TIME:
+                        await submit(hf, range(submitted, submitted + AT_A_TIME))
+                        submitted += AT_A_TIME
+                    await asyncio.sleep(LOOK_SECONDS)
+                restored = await asyncio.to_thread(backups.restore, await taking)
             await submit(hf, range(submitted, submitted + AT_A_TIME))
             done = await count(url, COMPLETED)
             await eventually(lambda: has_completed(done + SOME), WITHIN)
             assert [worker.ended_with() for worker in workers] == [None] * WORKERS
-            return file
+            return restored
 
 
 async def go_on(url: str, folder: Path, numbers: range) -> None:
@@ -120,7 +123,7 @@ def test_a_backup_taken_while_workers_write_goes_on_where_it_is_restored(
     second.mkdir()
 
     async def scenario() -> None:
-        restored = backups.restore(await write_until_a_backup_is_taken(backups, first))
+        restored = await restored_from_the_midst_of_work(backups, first)
         known = {line[0]: line[1] for line in await select(restored, EXECUTIONS)}
         assert set(known.values()) == {"running", "completed"}
         assert await count(backups.url, COMPLETED) > await count(restored, COMPLETED)

@@ -23,7 +23,9 @@ from holdfast.fleet.broker import Broker
 from holdfast.fleet.dispatcher import Dispatcher
 from holdfast.fleet.message import Message
 from running import eventually, run
+from scripted_server import ScriptedServer
 from serving import serving
+from traced_spans import spans_in
 
 APP = "fleet.steps:hf"
 PREFIX = "holdfast"
@@ -281,7 +283,7 @@ def test_what_is_cancelled_is_not_begun_and_what_runs_is_ended(sqlite_url: str, 
             worker = s.fleet.start_worker(concurrency=1, **SHORT)
             async with s.dispatching(lease_seconds=SHORT_SECONDS) as dispatcher:
                 running = await s.submit("hold")
-                await eventually(lambda: s.lines("began"), WITHIN)
+                await eventually(lambda: s.lines("began") and not dispatcher.untaken, WITHIN)
                 waiting = await s.submit("chain")
                 await eventually(lambda: dispatcher.untaken == 1)
                 await s.hf.cancel(waiting.id)
@@ -348,7 +350,10 @@ def test_a_dispatcher_that_is_stopped_gives_back_what_nobody_has_taken(
 
 
 def test_a_message_of_nobody_is_dropped(sqlite_url: str, tmp_path: Path) -> None:
-    strange: list[dict[str, Any]] = [{}, {"version": 2}, {"version": 1, "queue_id": "1", "fence": 7}]
+    strange: list[dict[str, Any]] = [
+        {}, {"version": 2}, {"version": 1, "queue_id": "1", "fence": 7},
+        {"version": 1, "queue_id": 1, "fence": "1-\0"}, {"version": 1, "queue_id": 1, "fence": "1-\ud800"},
+    ]  # fmt: skip
 
     async def main() -> None:
         async with a_story(sqlite_url, tmp_path) as s:
@@ -364,5 +369,71 @@ def test_a_message_of_nobody_is_dropped(sqlite_url: str, tmp_path: Path) -> None
             await forged.close()
             async with s.dispatching():
                 await s.completed(await s.submit("chain"))
+
+    run(main())
+
+
+async def completed_attempts(s: Story) -> int:
+    """As far as they are counted for those who watch."""
+    tallies = await (await s.hf.own_engine()).store.tallies()
+    return sum(
+        tally.value
+        for tally in tallies
+        if tally.name == "attempt_seconds_bucket" and '"completed"' in tally.labels
+    )
+
+
+def test_what_the_fleet_does_is_counted_while_it_lives(store_url: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_story(store_url, tmp_path) as s:
+            s.fleet.start_worker()
+            async with s.dispatching():
+                await s.completed(*[await s.submit("chain") for _ in range(4)])
+
+                async def are_counted() -> bool:
+                    return await completed_attempts(s) == 12
+
+                await eventually(are_counted)
+
+    run(main())
+
+
+@pytest.mark.parametrize("pool", ["prefork", "solo", "threads"])
+def test_what_was_counted_and_traced_is_told_at_the_end(sqlite_url: str, tmp_path: Path, pool: str) -> None:
+    async def is_told(s: Story) -> bool:
+        before, sent = await completed_attempts(s), len(spans_in(collector))
+        worker = s.fleet.start_worker(f"--pool={pool}", concurrency=1, **environment)
+        async with s.dispatching():
+            await s.completed(await s.submit("chain"))
+        assert await asyncio.to_thread(worker.stop) == 0
+        spans = [span.name for _, span in spans_in(collector)[sent:]]
+        are_sent = spans == ["chain/parse", "chain/embed", "chain/deliver"]
+        return are_sent and await completed_attempts(s) == before + 3
+
+    async def main() -> None:
+        async with a_story(sqlite_url, tmp_path) as s:
+            # Nobody waits for it longer than a few seconds, for which a machine may stand still.
+            assert await is_told(s) or await is_told(s) or await is_told(s)
+
+    environment = {
+        "HOLDFAST_OTEL": "1",
+        "OTEL_BSP_SCHEDULE_DELAY": "3600000",  # what is not sent at the end is not sent
+        "NO_PROXY": "127.0.0.1",
+    }
+
+    with ScriptedServer() as collector:
+        collector.answer("/v1/traces", 200)
+        environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = collector.url
+        run(main())
+
+
+def test_a_fleet_that_takes_nothing_is_told_by_the_dispatcher(
+    sqlite_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with a_story(sqlite_url, tmp_path) as s, s.dispatching(resend=0.05):
+            await s.submit("chain")
+            await eventually(lambda: "No Celery worker takes what waits" in caplog.text)
+            assert "holdfast.manual and holdfast.bulk" in caplog.text
 
     run(main())

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.client import connection
-from holdfast.server import api_watching, live
+from holdfast.engine import tally_keeper
+from holdfast.server import access, api_watching, counting, live
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -15,6 +16,9 @@ def patient_servers() -> Iterator[None]:
         patch.setattr(api_watching, "READY_SECONDS_MAX", 60.0)
         patch.setattr(api_watching, "COUNT_SECONDS_MAX", 60.0)
         patch.setattr(live, "OPEN_SECONDS_MAX", 60.0)
+        patch.setattr(access, "PATIENCE_SECONDS", 60.0)
+        patch.setattr(counting, "WRITE_SECONDS_MAX", 60.0)
+        patch.setattr(tally_keeper, "CLOSE_SECONDS_MAX", 60.0)
         yield
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 import apsw
 import pytest
 
-from holdfast.store import Store
+from holdfast.store import Store, postgres_tallies, sqlite_tallies
 from holdfast.store.tallies import Tally
 from running import run
 from store_scenario import NOW, opened, raw
@@ -173,5 +173,27 @@ def test_a_write_that_fails_in_its_middle_leaves_nothing(sqlite_url: str) -> Non
             with pytest.raises((TypeError, apsw.Error)):
                 await write(store, "a", tally("started", 1), Tally("ended", "[]", object()))  # type: ignore[arg-type]
             assert await sources(sqlite_url) == set()
+
+    run(main())
+
+
+def test_more_labels_than_are_kept_are_added_up_under_one(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = {"retries": '["other"]'}
+    for module in (postgres_tallies, sqlite_tallies):
+        monkeypatch.setattr(module, "LABELS_MAX", 3)
+
+    async def main() -> None:
+        async with opened(store_url) as store:
+            for number in range(10):
+                kinds = {f"kind {number}", "kind 1"}
+                counted = [tally("retries", 1, kind) for kind in kinds]
+                await write(store, f"s{number}", *counted, tally("free", 1, f"{number}"))
+                await store.fold_tallies(seen_before=0.0, source=f"s{number}", others=others)
+            found = await sums(store)
+            retries = {labels: value for (name, labels), value in found.items() if name == "retries"}
+            assert retries == {'["kind 0"]': 1, '["kind 1"]': 10, '["kind 2"]': 1, '["other"]': 7}
+            assert sum(name == "free" for name, _ in found) == 10
 
     run(main())

@@ -19,7 +19,7 @@ from holdfast.cli.options import (
     refuse_missing_file,
     store_of,
 )
-from holdfast.core.errors import InvalidInput
+from holdfast.core.errors import InvalidInput, StoreUnusable
 
 if TYPE_CHECKING:
     from holdfast.engine.overview import Overview
@@ -106,9 +106,18 @@ async def _begin_anew(url: str, *, yes: bool) -> Restored | None:
     from holdfast.cli.output import agreed, say
     from holdfast.engine import Engine
     from holdfast.engine.restoring import begin_anew
+    from holdfast.store.sqlite import SqliteStore
+    from holdfast.store.sqlite_backup import damage_of
 
     async with opened(url) as engine:
         assert isinstance(engine, Engine)
+        if isinstance(engine.store, SqliteStore) and (damage := damage_of(engine.store.path)):
+            raise StoreUnusable(
+                f"The database {engine.store.path} is damaged: {damage}",
+                guidance="Stop every process that has it open. Then move the file aside, with those whose"
+                " names begin with its name, copy the backup to the name that is free then, and say this"
+                " again.",
+            )
         if not yes:
             say(_told(await engine.overview()))
             if not agreed("Was this database put back from a backup, and is everything else stopped?"):

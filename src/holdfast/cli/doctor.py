@@ -27,6 +27,7 @@ from holdfast.cli.options import (
 )
 from holdfast.cli.versions import about_the_server, about_versions
 from holdfast.core.errors import HoldfastError
+from holdfast.core.model import CELERY_PREFIX, DISPATCHER_PREFIX
 
 if TYPE_CHECKING:
     from holdfast.client import AnyEngine
@@ -38,6 +39,8 @@ CLOCK_LEAD_SECONDS_MAX = 1.0
 EXPIRED_SECONDS = 60.0
 EXPIRED_COUNTED_MAX = 1_000
 VANISHED_SHOWN_MAX = 10
+LEASED_SEEN_MAX = 500
+UNTAKEN_SECONDS_MAX = 60.0
 PAUSE_SECONDS_MAX = 86_400.0
 OPEN_BATCH_SECONDS_MAX = 3_600.0
 
@@ -321,6 +324,7 @@ async def _about_the_work(engine: AnyEngine, servers_version: str | None = None)
     if overview.alone:
         add("waiting", WARN, told_alone(overview.alone), ALONE_ADVICE)
     findings += _about_the_controls(overview)
+    findings += await _about_the_fleet(engine, overview)
     if expired:
         more = " or more" if expired == EXPIRED_COUNTED_MAX else ""
         add(
@@ -344,6 +348,34 @@ async def _about_the_work(engine: AnyEngine, servers_version: str | None = None)
     else:
         add("dead", OK, "Nothing has failed, or all of it was retried.")
     return findings
+
+
+async def _about_the_fleet(engine: AnyEngine, overview: Overview) -> list[Finding]:
+    """Whether anybody takes what dispatchers have put into their brokers."""
+    from holdfast.cli.output import counted
+
+    if not any(worker.worker_id.startswith(DISPATCHER_PREFIX) for worker in overview.workers):
+        return []
+    leased = [
+        (job.worker_id or "", overview.at - (job.last_attempt_at or overview.at))
+        for job in (await engine.queue(status="leased", limit=LEASED_SEEN_MAX)).items
+    ]
+    waits = [seconds for worker, seconds in leased if worker.startswith(DISPATCHER_PREFIX)]
+    is_taken = any(worker.startswith(CELERY_PREFIX) for worker, _ in leased)
+    attempts = counted(len(waits), "attempt waits", "attempts wait")
+    if is_taken or max(waits, default=0.0) < UNTAKEN_SECONDS_MAX:
+        return [
+            Finding("fleet", OK, f"{attempts} in the broker." if waits else "Nothing waits in the broker.")
+        ]
+    return [
+        Finding(
+            "fleet",
+            WARN,
+            f"{attempts} in the broker, the oldest for {max(waits):.0f} s, and no Celery worker runs any.",
+            "Check that Celery workers run, with the dispatcher's broker, and consume its two queues"
+            " (holdfast.manual and holdfast.bulk, or those of --queue).",
+        )
+    ]
 
 
 def _about_the_controls(overview: Overview) -> Iterator[Finding]:

@@ -57,12 +57,16 @@ def begin_log(level: str, form: str) -> None:
     log_to_stderr(LogSettings(logging.getLevelNamesMapping()[level.upper()], form))
 
 
-def trace_attempts(hf: Holdfast) -> None:
-    """After the program was loaded: it may have set up a tracer provider of its own."""
+def check_tracing() -> None:
     from holdfast.tracing import with_extra
 
     with_extra("opentelemetry.sdk.trace")
     with_extra("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+
+
+def trace_attempts(hf: Holdfast) -> None:
+    """After the program was loaded: it may have set up a tracer provider of its own."""
+    check_tracing()
     from holdfast.tracing.export import exported_tracing
 
     hf.trace(exported_tracing())

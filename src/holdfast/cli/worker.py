@@ -170,7 +170,7 @@ def worker(
         sys.exit(asyncio.run(supervisor.run()))
     try:
         hf = program(app, url, functions)
-        if otel:
+        if otel and fleet is None:  # a dispatcher runs nothing
             trace_attempts(hf)
     except HoldfastError as error:
         _give_up(error, lifeline)

@@ -89,9 +89,9 @@ class Client:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def connection(self, *, family: int | None = None) -> HttpConnection:
+    def connection(self, *, family: int | None = None, untaken: bool = False) -> HttpConnection:
         """For a worker."""
-        return HttpConnection(self.transport.twin(), family=family)
+        return HttpConnection(self.transport.twin(), family=family, untaken=untaken)
 
     # the server
 

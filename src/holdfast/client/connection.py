@@ -30,6 +30,7 @@ from holdfast.core.errors import HoldfastError, PayloadTooLarge, StoreUnavailabl
 from holdfast.core.failures import Failure
 from holdfast.core.masking import clean_message
 from holdfast.core.model import (
+    UNTAKEN_PREFIX,
     Ack,
     Failed,
     Lane,
@@ -110,14 +111,20 @@ class _Shared:
 
 
 class HttpConnection:
-    """With `family` the worker is given only jobs of that execution, and of those that were started for
-    it."""
+    """With `family` the worker is given only jobs of that execution, and of those that were started for it;
+    with `untaken` what it leases runs once somebody takes it over."""
 
     def __init__(
-        self, transport: Transport, *, family: int | None = None, shared: _Shared | None = None
+        self,
+        transport: Transport,
+        *,
+        family: int | None = None,
+        untaken: bool = False,
+        shared: _Shared | None = None,
     ) -> None:
         self._transport = transport
         self._family = family
+        self._token_prefix = UNTAKEN_PREFIX if untaken else ""
         self._shared = shared or _Shared()
         self._worker_id = ""
         self._asked: OwnLeaseRequest | None = None
@@ -177,7 +184,7 @@ class HttpConnection:
         return LeaseResult([], result.alone_ready, result.next_due)
 
     async def _call(self, request: OwnLeaseRequest, wait: float) -> tuple[str, LeaseResult]:
-        token, recall = secrets.token_hex(6), self._lost[:RECALLED_MAX]
+        token, recall = f"{self._token_prefix}{secrets.token_hex(6)}", self._lost[:RECALLED_MAX]
         request = msgspec.structs.replace(
             request,
             token=token,

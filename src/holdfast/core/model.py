@@ -232,6 +232,17 @@ class LeaseRef(msgspec.Struct, frozen=True):
     fence: str
 
 
+DISPATCHER_PREFIX = "dispatcher:"
+"""Of the ids of workers that run nothing themselves, but hand it to those of a Celery fleet."""
+CELERY_PREFIX = "celery:"
+UNTAKEN_PREFIX = "untaken_"
+"""Of the tokens of leases that wait for somebody to take them over, and run nothing until then."""
+
+
+def is_untaken(fence: str) -> bool:
+    return fence.partition("-")[2].startswith(UNTAKEN_PREFIX)
+
+
 def fence_after(fence: str, token: str) -> str | None:
     """The fence that whoever takes this lease over under this token gets; None where it is no fence."""
     number, dash, _ = fence.partition("-")

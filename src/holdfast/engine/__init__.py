@@ -22,6 +22,7 @@ from holdfast.core.errors import InvalidInput, RetryRefused, UnknownExecution
 from holdfast.core.gates import BatchRow
 from holdfast.core.handlers import HOLDFASTS_OWN
 from holdfast.core.model import (
+    UNTAKEN_PREFIX,
     Ack,
     AckCode,
     DeadReason,
@@ -37,6 +38,7 @@ from holdfast.core.model import (
     LeaseResult,
     Report,
     WorkerRecord,
+    is_untaken,
 )
 from holdfast.core.payload import PAYLOAD_BYTES_MAX_DEFAULT, check_name, member
 from holdfast.core.retry import checked_seconds, parse_duration
@@ -203,12 +205,15 @@ class Engine(Asking, TakingOver):
         ageing_seconds: float | None = None,
         family: int | None = None,
         token: str | None = None,
+        untaken: bool = False,
     ) -> LeaseResult:
         """Up to `limit` ready jobs this worker has handlers for, in the order of lanes and ranks: at most
         `bulk` of them bulk, at most `limited` under a limit. With None for `handlers`, any but those that
         only Holdfast's own workers can run. Bulk jobs that have been ready for `ageing_seconds` take their
         turn among the manual ones. With `family` only jobs of that execution and of those that were started
-        for it. A caller that may miss the answer gives a `token` of its own, to `recall` the leases by."""
+        for it. A caller that may miss the answer gives a `token` of its own, to `recall` the leases by. What
+        is leased `untaken` runs only once somebody takes it over: such a lease that runs out is given back,
+        and no attempt is lost."""
         check_name(worker_id, what="worker id")
         if not 1 <= limit <= LEASE_JOBS_MAX:
             raise InvalidInput(f"A lease takes 1 to {LEASE_JOBS_MAX} jobs, not {limit}.")
@@ -217,7 +222,10 @@ class Engine(Asking, TakingOver):
         check_share(limited, "limited")
         if ageing_seconds is not None:
             ageing_seconds = checked_seconds(ageing_seconds, "ageing_seconds")
-        token = self._new_token() if token is None else check_token(token)
+        if token is not None:
+            check_token(token)
+        else:
+            token = f"{UNTAKEN_PREFIX if untaken else ''}{self._new_token()}"
         if handlers is None:
             handlers = [key for key in await self.store.handlers() if key not in HOLDFASTS_OWN]
         request = ClaimRequest(
@@ -309,6 +317,9 @@ class Engine(Asking, TakingOver):
 
     async def release(self, leases: Sequence[LeaseRef]) -> list[Ack]:
         """Give attempts back unused: available at once, the attempt not counted."""
+        return await self._release(leases)
+
+    async def _release(self, leases: Sequence[LeaseRef], *, skip_locked: bool = False) -> list[Ack]:
         if not leases:
             return []
         now = await self.store.now()
@@ -316,7 +327,7 @@ class Engine(Asking, TakingOver):
         release = ReleasePlan(leases, self._definitions, self._decisions, now)
         ids = sorted({lease.queue_id for lease in leases if is_id(lease.queue_id)})
         ended = Ended()
-        await self.store.amend_jobs(ids, ended.of_jobs(release), now)
+        await self.store.amend_jobs(ids, ended.of_jobs(release), now, skip_locked=skip_locked)
         self.tallies.ended(ended, now)
         self.store.announce_work()
         return release.acks
@@ -349,10 +360,13 @@ class Engine(Asking, TakingOver):
             expired = [lease for lease in expired if lease in still]
         swept = 0
         if expired:
-            items = await self._preparation.lost(expired, now)
+            untaken = [lease for lease in expired if is_untaken(lease.fence)]
+            lost = [lease for lease in expired if not is_untaken(lease.fence)]
+            items = await self._preparation.lost(lost, now)
             # Apart from the reports, and past locked rows: what somebody holds is no worker's fault, and
             # waiting for it would keep healthy workers' reports waiting.
-            acks = await self._reporting.settle_locked(items, skip_locked=True)
+            acks = await self._reporting.settle_locked(items, skip_locked=True) if items else []
+            acks += await self._release(untaken, skip_locked=True)
             swept = sum(ack.accepted and not ack.repeated for ack in acks)
         overdue = await self.store.overdue(now, limit)
         if overdue:

@@ -17,6 +17,8 @@ from holdfast.core.model import Ack, Leased, LeaseRef, fence_after
 from holdfast.core.payload import check_name
 from holdfast.core.retry import checked_seconds
 from holdfast.engine.checks import check_token, is_id
+from holdfast.engine.controls import held_by_pauses
+from holdfast.engine.definitions import Definitions
 from holdfast.engine.leasing import Leasing
 from holdfast.engine.planning import Planning
 from holdfast.engine.reporting import Reporting
@@ -27,6 +29,7 @@ TAKEN_OVER_MAX = 1_000
 
 class TakingOver:
     store: Store
+    _definitions: Definitions
     _leasing: Leasing
     _planning: Planning
     _reporting: Reporting
@@ -55,12 +58,28 @@ class TakingOver:
         now = await self.store.now()
         claimed = await self.store.take_over(list(takings.values()), worker_id, now, lease_seconds)
         try:
+            claimed = await self._unpaused(claimed)
             return await self._handed_out(claimed, worker_id)
         except BaseException:
             # Taken and never handed out, they would end as lost by a worker that never saw them.
             with contextlib.suppress(Exception):
                 await self.release([LeaseRef(row.id, row.fence) for row in claimed])
             raise
+
+    async def _unpaused(self, claimed: list[Claimed]) -> list[Claimed]:
+        """Without what was paused while it waited to be taken over: it is given back, and begins when the
+        pause is over."""
+        pauses = await self.store.pauses()
+        if not pauses:
+            return claimed
+        free: list[Claimed] = []
+        held: list[Claimed] = []
+        for row in claimed:
+            step = (await self._definitions.load(row.definition_id)).step(row.step)
+            is_held = held_by_pauses(pauses, row.path, row.step, row.lane, step.limit)
+            (held if is_held else free).append(row)
+        await self.release([LeaseRef(row.id, row.fence) for row in held])
+        return free
 
     async def _handed_out(self, claimed: Sequence[Claimed], worker_id: str) -> list[Leased]:
         """What a worker is given of rows that are leased to it, and remembered of them here."""

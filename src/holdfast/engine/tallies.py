@@ -3,7 +3,8 @@
     a transaction ──▶ Ended: what its plan did to attempts and executions ──▶ committed ──▶ Tallies
 
 Counting decides nothing, writes nothing and waits for nobody: adding to a number is all it costs. What was
-counted is written by tally_keeper.py. Labels are bounded in each process, in number and in length.
+counted is written by tally_keeper.py. Labels are bounded in each process, in number and in length, and again
+where they are added up.
 """
 
 from __future__ import annotations
@@ -43,6 +44,12 @@ ENDLESS = "+Inf"
 TICKS_PER_SECOND = 10_000
 
 OTHER = "other"
+# What users name, of which there may be any number over the years: where the sums keep what is one too many.
+OTHERS = {
+    RETRIES: '["other"]',
+    STEP_ATTEMPT + COUNT: '["other","other"]',
+    STEP_ATTEMPT + SUM: '["other","other"]',
+}
 STEPS_MAX = 200
 ERROR_TYPES_MAX = 100
 LABEL_CHARS_MAX = 100

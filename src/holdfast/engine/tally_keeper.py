@@ -15,7 +15,7 @@ import logging
 import secrets
 import time
 
-from holdfast.engine.tallies import Key, Tallies, labels_text
+from holdfast.engine.tallies import OTHERS, Key, Tallies, labels_text
 from holdfast.store.interface import Store
 from holdfast.store.tallies import Tally
 
@@ -85,7 +85,7 @@ class TallyKeeper:
                     return
                 source = self._source
                 self._begin_anew()
-                await self._store.fold_tallies(seen_before=NEVER, source=source)
+                await self._store.fold_tallies(seen_before=NEVER, source=source, others=OTHERS)
         except Exception as error:  # then a sweeper does it, when the source has been silent for long
             log.debug("What was counted was not added up at the end: %s", error)
 
@@ -116,6 +116,6 @@ class TallyKeeper:
     async def _fold(self) -> None:
         try:
             now = await self._store.now()
-            await self._store.fold_tallies(seen_before=now - SILENT_SECONDS)
+            await self._store.fold_tallies(seen_before=now - SILENT_SECONDS, others=OTHERS)
         except Exception as error:
             log.debug("What ended processes have counted was not added up: %s", error)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import BrokerUnavailable, InvalidInput
 from holdfast.core.masking import clean_message, mask_secrets
+from holdfast.core.model import Lane
 from holdfast.fleet.message import TASK_NAME, Message, queue_of
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Broker:
     def __init__(self, url: str, prefix: str) -> None:
         self.shown = shown_broker(url)
         self._prefix = prefix
+        self.queues = [queue_of(prefix, lane) for lane in Lane]
         self._app = _producer(url, self.shown)
         self._thread = ThreadPoolExecutor(1, "holdfast-broker")
 

@@ -39,6 +39,7 @@ LOOK_SECONDS_MAX = 1.0
 EMPTY_CLAIM_SECONDS = 0.05
 LAST_WORDS_SECONDS = 5.0
 SENT_TOGETHER_MAX = 100
+RESENDS_UNTOLD_MAX = 2
 # Beyond a step's own timeout: for taking over, for the process of an isolated step, for its report.
 TIME_LIMIT_MARGIN_SECONDS = 120.0
 
@@ -46,18 +47,18 @@ TIME_LIMIT_MARGIN_SECONDS = 120.0
 class _Untaken:
     """An attempt that waits in the broker: when its message is sent, or sent again."""
 
-    __slots__ = ("due_at", "message", "resend_seconds")
+    __slots__ = ("due_at", "message", "resend_seconds", "times")
 
     def __init__(self, message: Message, resend_seconds: float) -> None:
         self.message = message
         self.due_at = 0.0
         self.resend_seconds = resend_seconds
+        self.times = 0
 
-    def sent(self, at: float) -> bool:
-        """Whether it was sent before."""
-        again, self.due_at = self.due_at > 0, at + self.resend_seconds
+    def sent(self, at: float) -> None:
+        self.times += 1
+        self.due_at = at + self.resend_seconds
         self.resend_seconds = min(self.resend_seconds * 2, max(self.resend_seconds, RESEND_SECONDS_MAX))
-        return again
 
 
 class _Room(NamedTuple):
@@ -283,9 +284,23 @@ class Dispatcher:
                 away_seconds = min(away_seconds * 2, AWAY_SECONDS_MAX)
                 continue
             away_seconds = AWAY_SECONDS_MIN
-            again = sum([untaken.sent(time.monotonic()) for untaken in together])
-            if again:
-                log.info("Sent again, as nobody has taken them: %d attempts.", again)
+            for untaken in together:
+                untaken.sent(time.monotonic())
+            self._tell_sent_again(together)
+
+    def _tell_sent_again(self, sent: Sequence[_Untaken]) -> None:
+        """One that is sent again may have been lost. Those that nobody takes for longer are a fleet that does
+        not work, or not for this dispatcher."""
+        again = sum(untaken.times > 1 for untaken in sent)
+        if any(untaken.times > RESENDS_UNTOLD_MAX for untaken in sent):
+            log.warning(
+                "No Celery worker takes what waits in the broker: %d attempts are sent again. Check that they"
+                " run, and consume the queues %s.",
+                again,
+                " and ".join(self.broker.queues),
+            )
+        elif again:
+            log.info("Sent again, as nobody has taken them: %d attempts.", again)
 
     # learning what was taken
 

@@ -15,7 +15,7 @@ from holdfast.core.model import Lane, LeaseRef
 TASK_NAME = "holdfast.attempt"
 MESSAGE_VERSION = 1
 QUEUE_PREFIX_DEFAULT = "holdfast"
-FENCE_CHARS_MAX = 200
+_FENCE = re.compile(r"[0-9A-Za-z_-]{1,200}")
 _PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
@@ -39,7 +39,7 @@ def lease_in(words: Mapping[str, Any]) -> LeaseRef:
             f"The message is of version {str(version)[:20]}; this Holdfast reads version {MESSAGE_VERSION}.",
             guidance="Run the same version of Holdfast in the dispatcher and in the Celery workers.",
         )
-    is_fence = isinstance(fence, str) and 0 < len(fence) <= FENCE_CHARS_MAX
+    is_fence = isinstance(fence, str) and _FENCE.fullmatch(fence) is not None
     if not isinstance(queue_id, int) or isinstance(queue_id, bool) or not is_fence:
         raise InvalidInput(
             "The message names no attempt.",

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.model import Leased, LeaseRef
+from holdfast.core.model import CELERY_PREFIX, Leased, LeaseRef
 from holdfast.fleet.feeding import FedWorker
 from holdfast.tasks import end_tasks
 from holdfast.worker.patience import AWAY_SECONDS_MAX, AWAY_SECONDS_MIN, away
@@ -39,6 +39,9 @@ class Program(Protocol):
 
     async def fed_worker(self, worker_id: str) -> FedWorker: ...
 
+    async def keep_counts(self) -> None:
+        """Write what is counted, until cancelled."""
+
     async def close(self) -> None: ...
 
 
@@ -47,6 +50,7 @@ class Runner:
         self._program = program
         self._worker: FedWorker | None = None
         self._working: asyncio.Task[None] | None = None
+        self._keeping: asyncio.Task[None] | None = None
         self._unknown_seconds = UNKNOWN_SECONDS_MIN
         self._ready = threading.Event()
         self._failed: BaseException | None = None
@@ -87,6 +91,8 @@ class Runner:
             self._worker.stop()
             await asyncio.wait([self._working])
             await self._worker.connection.close()
+        if self._keeping is not None:
+            await end_tasks(self._keeping)
         await self._program.close()
 
     async def _run(self, lease: LeaseRef) -> None:
@@ -134,9 +140,11 @@ class Runner:
 
     async def _own_worker(self) -> FedWorker:
         if self._worker is None or self._working is None or self._working.done():
-            worker_id = f"celery:{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+            worker_id = f"{CELERY_PREFIX}{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
             self._worker = await self._program.fed_worker(worker_id)
             self._working = asyncio.create_task(self._worker.run())
+        if self._keeping is None or self._keeping.done():
+            self._keeping = asyncio.create_task(self._program.keep_counts())
         return self._worker
 
     async def _refuse(self, worker: FedWorker, job: Leased) -> None:

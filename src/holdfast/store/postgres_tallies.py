@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-from holdfast.store.tallies import Tally
+from holdfast.store.tallies import LABELS_MAX, Tally
 
 T = TypeVar("T")
 Connection: TypeAlias = Any
@@ -29,11 +29,15 @@ class PostgresTallies:
 
         return await self._transact(write)
 
-    async def fold_tallies(self, *, seen_before: float, source: str = "") -> int:
+    async def fold_tallies(
+        self, *, seen_before: float, source: str = "", others: Mapping[str, str] | None = None
+    ) -> int:
+        names, labels = list((others or {}).keys()), list((others or {}).values())
+
         async def fold(db: Connection) -> int:
             silent = [one for (one,) in await db.fetch(self._sql["silent_tallies"], seen_before, source)]
             if silent:
-                await db.execute(self._sql["fold_tallies"], silent)
+                await db.execute(self._sql["fold_tallies"], silent, names, labels, LABELS_MAX)
             return len(silent)
 
         return await self._transact(fold)

@@ -106,16 +106,25 @@ def _write(source: apsw.Connection, partial: Path) -> None:
 
 
 def _check(partial: Path) -> None:
-    copy = apsw.Connection(str(partial), flags=apsw.SQLITE_OPEN_READONLY)
-    try:
-        found = [text for (text,) in copy.execute("PRAGMA integrity_check(3)")]
-    finally:
-        copy.close()
-    if found != ["ok"]:
+    if damage := damage_of(partial):
         raise StoreUnusable(
-            f"The copy is damaged, and so is the database: {'; '.join(found)}",
+            f"The copy is damaged, and so is the database: {damage}",
             guidance="No backup was made. Keep the last one that was, and see what the disk says.",
         )
+
+
+def damage_of(file: Path) -> str:
+    """What is wrong with it, in SQLite's words; empty where nothing is."""
+    try:
+        database = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READWRITE)  # and never CREATE
+        try:
+            database.set_busy_timeout(BUSY_TIMEOUT_MS)
+            found = [text for (text,) in database.execute("PRAGMA integrity_check(3)")]
+        finally:
+            database.close()
+    except apsw.CorruptError as error:
+        found = [str(error)]
+    return "" if found == ["ok"] else "; ".join(found)
 
 
 @contextlib.contextmanager

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import apsw
 
-from holdfast.store.tallies import Tally
+from holdfast.store.tallies import LABELS_MAX, Tally
 
 T = TypeVar("T")
 
@@ -30,12 +30,14 @@ class SqliteTallies:
 
         return await self._write(write)
 
-    async def fold_tallies(self, *, seen_before: float, source: str = "") -> int:
+    async def fold_tallies(
+        self, *, seen_before: float, source: str = "", others: Mapping[str, str] | None = None
+    ) -> int:
         def fold(db: apsw.Connection) -> int:
             silent = [name for (name,) in db.execute(self._sql["silent_tallies"], (seen_before, source))]
-            bound = (json.dumps(silent),)
-            db.execute(self._sql["fold_tallies"], bound)
-            db.execute(self._sql["drop_tallies"], bound)
+            sources = json.dumps(silent)
+            db.execute(self._sql["fold_tallies"], (sources, json.dumps(others or {}), LABELS_MAX))
+            db.execute(self._sql["drop_tallies"], (sources,))
             return len(silent)
 
         return await self._write(fold)

@@ -7,8 +7,10 @@ without a name is what a source stands and falls with: whoever writes or folds h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
+
+LABELS_MAX = 1_000
 
 
 class Tally(NamedTuple):
@@ -27,9 +29,12 @@ class TalliesStore(Protocol):
         """Write how much the source has counted so far; False, and nothing is written, where it has been
         folded since. A new one cannot have been."""
 
-    async def fold_tallies(self, *, seen_before: float, source: str = "") -> int:
+    async def fold_tallies(
+        self, *, seen_before: float, source: str = "", others: Mapping[str, str] | None = None
+    ) -> int:
         """Add up what sources have counted that were seen last before this time, and this one; how many
-        those were. What several do at once is done once."""
+        those were. What several do at once is done once. Of a counter that has an entry in `others`, new
+        labels are added to those once LABELS_MAX are kept."""
 
     async def tallies(self) -> list[Tally]:
         """Of all sources together."""

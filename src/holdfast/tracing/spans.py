@@ -19,6 +19,7 @@ from typing import Any
 from opentelemetry import context as current
 from opentelemetry import trace
 from opentelemetry.sdk.trace import Tracer as SdkTracer
+from opentelemetry.sdk.trace import TracerProvider as SdkTracerProvider
 from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -30,6 +31,7 @@ log = logging.getLogger("holdfast.tracing")
 
 NAMESPACE_VARIABLE = "HOLDFAST_OTEL_NAMESPACE"
 LINKED_LEASES = 2
+FLUSH_MILLISECONDS = 3_000
 _TRACE_CONTEXT = TraceContextTextMapPropagator()
 
 
@@ -60,6 +62,12 @@ class Tracing:
             links=_links(trace_id, job, number),
         )
         return AttemptSpan(span)
+
+    def flush(self) -> None:
+        """Send what has ended, for some seconds at most."""
+        provider = self._provider or trace.get_tracer_provider()
+        if isinstance(provider, SdkTracerProvider):
+            provider.force_flush(FLUSH_MILLISECONDS)
 
     def close(self) -> None:
         """At the end of a worker. What a program has set up, it ends itself."""

@@ -63,12 +63,15 @@ class Connection(Protocol):
 
 class DirectConnection:
     """The engine itself. `owns_store` where closing the connection closes the store under it; with `family` a
-    worker is given only jobs of that execution, and of those that were started for it."""
+    worker is given only jobs of that execution, and of those that were started for it; with `untaken` what it
+    leases runs once somebody takes it over."""
 
-    def __init__(self, engine: Engine, *, owns_store: bool = False, family: int | None = None) -> None:
+    def __init__(
+        self, engine: Engine, *, owns_store: bool = False, family: int | None = None, untaken: bool = False
+    ) -> None:
         self._engine = engine
         self._owns_store = owns_store
-        self.lease = engine.lease if family is None else partial(engine.lease, family=family)
+        self.lease = partial(engine.lease, family=family, untaken=untaken)
         self.take_over = engine.take_over
         self.report = engine.report
         self.release = engine.release

@@ -949,8 +949,19 @@ WITH dropped AS (
     DELETE FROM holdfast.tallies WHERE source = ANY ($1::text[]) RETURNING name, labels, value, seen_at
 )
 INSERT INTO holdfast.tallies AS kept (source, name, labels, value, seen_at)
-SELECT '', name, labels, sum(value), max(seen_at) FROM dropped WHERE name <> ''
-GROUP BY name, labels ORDER BY name, labels
+SELECT '', name, folded, sum(value), max(seen_at)
+FROM (
+    SELECT d.name, d.value, d.seen_at, CASE
+        WHEN other.labels IS NULL THEN d.labels
+        WHEN EXISTS (SELECT FROM holdfast.tallies k WHERE k.source = '' AND k.name = d.name AND k.labels = d.labels)
+            THEN d.labels
+        WHEN (SELECT count(*) FROM holdfast.tallies k WHERE k.source = '' AND k.name = d.name) < $4::integer
+            THEN d.labels
+        ELSE other.labels END AS folded
+    FROM dropped d LEFT JOIN unnest($2::text[], $3::text[]) AS other (name, labels) ON other.name = d.name
+    WHERE d.name <> ''
+) x
+GROUP BY name, folded ORDER BY name, folded
 ON CONFLICT (source, name, labels) DO UPDATE
 SET value = kept.value + excluded.value, seen_at = excluded.seen_at;
 

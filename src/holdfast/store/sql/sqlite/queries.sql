@@ -694,8 +694,18 @@ SELECT source FROM holdfast_tallies WHERE name = '' AND (seen_at < ?1 OR source 
 
 -- name: fold_tallies
 INSERT INTO holdfast_tallies (source, name, labels, value, seen_at)
-SELECT '', t.name, t.labels, sum(t.value), max(t.seen_at) FROM holdfast_tallies t
-WHERE t.source IN (SELECT value FROM json_each(?1)) AND t.name <> '' GROUP BY t.name, t.labels
+SELECT '', x.name, x.folded, sum(x.value), max(x.seen_at)
+FROM (
+    SELECT t.name, t.value, t.seen_at, CASE
+        WHEN other.value IS NULL THEN t.labels
+        WHEN EXISTS (SELECT 1 FROM holdfast_tallies k WHERE k.source = '' AND k.name = t.name AND k.labels = t.labels)
+            THEN t.labels
+        WHEN (SELECT count(*) FROM holdfast_tallies k WHERE k.source = '' AND k.name = t.name) < ?3 THEN t.labels
+        ELSE other.value END AS folded
+    FROM holdfast_tallies t LEFT JOIN json_each(?2) other ON other.key = t.name
+    WHERE t.source IN (SELECT value FROM json_each(?1)) AND t.name <> ''
+) x
+WHERE true GROUP BY x.name, x.folded
 ON CONFLICT (source, name, labels) DO UPDATE
 SET value = holdfast_tallies.value + excluded.value, seen_at = excluded.seen_at;
 
