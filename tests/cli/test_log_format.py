@@ -96,6 +96,7 @@ def test_a_server_logs_as_json_to_its_last_word(sqlite_url: str) -> None:
     command = ("serve", "--db", sqlite_url, "--port", "0", "--log-format", "json", "--log-level", "info")
     with process(*command, HOLDFAST_TOKEN="") as server:
         assert server.stdout is not None and "Holdfast serves" in server.stdout.readline()
+        assert "Whoever is on this machine may use it." in server.stdout.readline()
         server.send_signal(signal.SIGTERM)
         _, err = server.communicate(timeout=LIMIT_SECONDS)
     assert server.returncode == 0

@@ -5,12 +5,13 @@ import pytest
 from engine_scenario import Scenario, on_both_stores, stage
 from holdfast.core.errors import InvalidInput, RetryRefused
 from holdfast.engine import RetryRequest, Submission
+from store_scenario import raw
 
 
 async def deeds(s: Scenario) -> list[tuple[str, str, str]]:
     """The oldest first."""
     found = (await s.engine.audit(limit=100)).items
-    return [(row.actor, row.action.value, row.target) for row in reversed(found)]
+    return [(row.actor, row.action, row.target) for row in reversed(found)]
 
 
 async def failed(s: Scenario) -> int:
@@ -84,3 +85,13 @@ async def test_it_is_read_page_by_page(s: Scenario) -> None:
     for wrong in ({"cursor": "x"}, {"limit": 0}, {"action": "guess"}):
         with pytest.raises(InvalidInput):
             await s.engine.audit(**wrong)  # type: ignore[arg-type]
+
+
+@on_both_stores
+async def test_what_only_a_newer_holdfast_does_is_told_as_it_stands(s: Scenario) -> None:
+    table = "holdfast_audit" if s.store.url.startswith("sqlite") else "audit"
+    await raw(
+        s.store.url,
+        f"INSERT INTO {table} (at, actor, action, target, details) VALUES (1, 'ann', 'fly', 'moon', '{{}}')",
+    )
+    assert await deeds(s) == [("ann", "fly", "moon")]

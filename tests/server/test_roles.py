@@ -149,6 +149,16 @@ def test_every_route_lets_in_whom_its_rule_names_and_nobody_else(
     on_a_server(store_url, story, require_token=True)
 
 
+def test_no_route_is_there_that_the_list_leaves_out(sqlite_url: str) -> None:
+    async def story(s: Served) -> None:
+        guarded: Any = s.service._server.config.app
+        served = {re.sub(r":\w+}", "}", route.path) for route in guarded._app.routes}
+        listed = {route.partition(" ")[2] for route in RULES}
+        assert served == listed | {"/docs", "/openapi.json"}
+
+    on_a_server(sqlite_url, story)
+
+
 @pytest.mark.parametrize("path", ["/docs", "/openapi.json", "/nowhere", "/api", "/api/executions/1/nowhere"])
 def test_what_is_no_route_is_told_only_to_those_who_are_known(sqlite_url: str, path: str) -> None:
     async def story(s: Served) -> None:

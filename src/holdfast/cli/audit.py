@@ -66,7 +66,7 @@ def _show(found: list[AuditRow], now: float) -> None:
         (
             moment(row.at, now),
             row.actor or "?",
-            row.action.value.replace("_", " "),
+            row.action.replace("_", " "),
             row.target,
             ", ".join(f"{name} {value}" for name, value in row.details.items()),
         )

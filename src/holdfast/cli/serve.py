@@ -208,10 +208,17 @@ def _tell(service: Service, hf: Holdfast, *, with_worker: bool, as_json: bool) -
 
     if as_json:
         show_json(
-            {"url": service.url, "database": mask_secrets(hf.url), "worker": with_worker, "pid": os.getpid()}
+            {
+                "url": service.url,
+                "database": mask_secrets(hf.url),
+                "worker": with_worker,
+                "tokens": service.asks_for_tokens,
+                "pid": os.getpid(),
+            }
         )
     else:
         worker = "with a worker" if with_worker else "without a worker"
         say(f"Holdfast serves {mask_secrets(hf.url)} at {service.url} , {worker}.")
-        say(f"  The API is described at {service.url}/docs ; Ctrl-C stops it.")
+        who = "It asks for tokens" if service.asks_for_tokens else "Whoever is on this machine may use it"
+        say(f"  {who}. The API is described at {service.url}/docs ; Ctrl-C stops it.")
     sys.stdout.flush()

@@ -30,10 +30,12 @@ class AuditEntry(NamedTuple):
 
 
 class AuditRow(msgspec.Struct, frozen=True, kw_only=True):
+    """`action` is a `Deed`, or one that only a newer Holdfast knows."""
+
     id: int
     at: float
     actor: str
-    action: Deed
+    action: str
     target: str
     details: dict[str, Any]
 

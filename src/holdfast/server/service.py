@@ -82,6 +82,10 @@ class Service:
         self._keeping: asyncio.Task[None] | None = None
         self.url = ""
 
+    @property
+    def asks_for_tokens(self) -> bool:
+        return self._access.is_required
+
     async def __aenter__(self) -> Self:
         await self.start()
         return self

@@ -106,7 +106,7 @@ class Admitting:
                 id=id_,
                 at=at,
                 actor=actor,
-                action=Deed(action),
+                action=action,
                 target=target,
                 details=msgspec.json.decode(details),
             )
