@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast.core.errors import StoreUnavailable
-from holdfast.core.model import AckCode, Completed, Failed, JobStatus, Lane, Outcome, Report
+from holdfast.core.model import AckCode, Completed, Failed, JobStatus, Lane, Outcome, Report, is_untaken
 from simulation.claim_rules import Asked, expected_alone_ready, expected_claim, expected_next_due, ready
 from simulation.flow_rules import moves_along
 from simulation.history import ensure
@@ -49,7 +49,9 @@ async def lease(world: World) -> Afterwards:
         ageing_seconds=random.choice((5.0, 60.0)) if random.random() < 0.1 else None,
     )
     seconds, lead = random.choice((10.0, LEASE_SECONDS_MAX)), _lead(world)
-    world.tell("{} leases to {}, {} ahead: {}", process, worker, lead, asked)
+    untaken = not world.is_of_flow and random.random() < 0.15
+    waiting = " to be taken over" if untaken else ""
+    world.tell("{} leases to {}{}, {} ahead: {}", process, worker, waiting, lead, asked)
     taken = expected_claim(sight, asked._replace(limit=1 if alone else asked.limit), now + lead)
     expected = [job for job in taken if (job.scheduled_for or now) <= now]
     process.store.claim_lead = lead
@@ -64,6 +66,7 @@ async def lease(world: World) -> Afterwards:
             bulk=asked.bulk,
             limited=asked.limited,
             ageing_seconds=asked.ageing_seconds,
+            untaken=untaken,
         )
     finally:
         process.store.claim_lead = 0.0
@@ -243,12 +246,13 @@ async def release(world: World) -> Afterwards:
 
 
 async def take_over(world: World) -> Afterwards:
-    """Another worker goes on with attempts that were leased before, or is told of them too late. An answer
-    that was lost is most often asked for again, of whoever answers then."""
+    """Another worker goes on with attempts that were leased before, or is told of them too late; what is
+    paused goes back. An answer that was lost is most often asked for again, of whoever answers then."""
     attempts = world.pick(world.held + (world.taken_from() or world.past)[-3:], 3)
     if not attempts:
         return None
-    process, before, now = world.some_process(), world.invariants.jobs, world.clock.now
+    process, sight, now = world.some_process(), world.invariants.sight, world.clock.now
+    before = sight.jobs
     worker, leases = world.random.choice(WORKERS), [attempt.ref for attempt in attempts]
     asked = {"token": f"taken-{world.number():06x}", "lease_seconds": LEASE_SECONDS_MAX}
     world.invariants.hands_changed = True
@@ -275,7 +279,13 @@ async def take_over(world: World) -> Afterwards:
             for lease in leases
             if (old := before.get(lease.queue_id)) and old.fence == lease.fence
         }
-        ensure(taken == standing if is_answered else taken <= standing, "{} of {} taken", taken, standing)
+        paused = {id_ for id_ in standing if sight.is_paused(before[id_])}
+        free = standing - paused
+        ensure(taken == free if is_answered else taken <= free, "{} of {} taken", taken, free)
+        for id_ in paused if is_answered else ():
+            old, row = before[id_], world.invariants.jobs[id_]
+            given_back = (row.status in READY, row.attempts)
+            ensure(given_back == (True, old.attempts - 1), "paused, and {} became {}", old, row)
         for job in jobs:
             old, row = before[job.queue_id], world.invariants.jobs[job.queue_id]
             given = old._replace(fence=job.fence, worker_id=worker, lease_until=now + LEASE_SECONDS_MAX)
@@ -325,6 +335,9 @@ async def sweep(world: World) -> Afterwards:
                 lost = old.lease_until is not None and old.lease_until < now
                 overdue = line.deadline_at is not None and line.deadline_at < now
                 ensure(lost or overdue, "swept without a cause: {} became {}", old, row)
+                if lost and not overdue and is_untaken(old.fence or ""):
+                    uncounted = (row.status in READY, row.attempts, row.losses)
+                    ensure(uncounted == (True, old.attempts - 1, old.losses), "{} became {}", old, row)
         world.invariants.flow.check_swept(world.invariants.sight)
         if limit == 500:
             left = [job for job in world.invariants.jobs.values() if (job.lease_until or now) < now]

@@ -62,7 +62,6 @@ from holdfast.engine.children import Children
 from holdfast.engine.controls import Controls
 from holdfast.engine.decisions import Decisions
 from holdfast.engine.definitions import Definitions
-from holdfast.engine.held import LEASES_MAX
 from holdfast.engine.leasing import Leasing
 from holdfast.engine.manual_retry import RetryRequest, retry_plan
 from holdfast.engine.overview import Overview, announce, overview
@@ -71,14 +70,11 @@ from holdfast.engine.prepare import Preparation
 from holdfast.engine.records import ExecutionView, Page, Submission, Submitted
 from holdfast.engine.redrive import Redrive, Redriven, failure_filter
 from holdfast.engine.reporting import Reporting
-from holdfast.engine.settle import (
-    ReleasePlan,
-    deadline_plan,
-)
+from holdfast.engine.settle import deadline_plan
 from holdfast.engine.step_transaction import StepTransaction
 from holdfast.engine.submission import Kinds, new_executions, submit_on, submits, submitted
 from holdfast.engine.taking_over import TakingOver
-from holdfast.engine.tallies import Ended, Tallies
+from holdfast.engine.tallies import Tallies
 from holdfast.engine.tally_keeper import TallyKeeper
 from holdfast.engine.tokens import Tokens
 from holdfast.engine.viewing import Viewing
@@ -315,32 +311,6 @@ class Engine(Asking, TakingOver):
         prepared = await self._preparation.reports(reports)
         return list(await self._reporting.commit(prepared))
 
-    async def release(self, leases: Sequence[LeaseRef]) -> list[Ack]:
-        """Give attempts back unused: available at once, the attempt not counted."""
-        return await self._release(leases)
-
-    async def _release(self, leases: Sequence[LeaseRef], *, skip_locked: bool = False) -> list[Ack]:
-        if not leases:
-            return []
-        now = await self.store.now()
-        self._reporting.held.forget(leases)
-        release = ReleasePlan(leases, self._definitions, self._decisions, now)
-        ids = sorted({lease.queue_id for lease in leases if is_id(lease.queue_id)})
-        ended = Ended()
-        await self.store.amend_jobs(ids, ended.of_jobs(release), now, skip_locked=skip_locked)
-        self.tallies.ended(ended, now)
-        self.store.announce_work()
-        return release.acks
-
-    async def recall(self, worker_id: str, tokens: Sequence[str]) -> int:
-        """Give back, as `release` does, what this worker was leased under these tokens and does not know of,
-        because the answer was lost; how many that were."""
-        check_name(worker_id, what="worker id")
-        lost = {check_token(token) for token in tokens}
-        held = await self.store.leases_of(worker_id, LEASES_MAX) if lost else []
-        leases = [lease for lease, _ in held if lease.fence.partition("-")[2] in lost]
-        return sum(ack.accepted for ack in await self.release(leases))
-
     def transaction(self) -> StepTransaction:
         """For one attempt: its SQL and its completion commit together."""
         return StepTransaction(
@@ -366,7 +336,7 @@ class Engine(Asking, TakingOver):
             # Apart from the reports, and past locked rows: what somebody holds is no worker's fault, and
             # waiting for it would keep healthy workers' reports waiting.
             acks = await self._reporting.settle_locked(items, skip_locked=True) if items else []
-            acks += await self._release(untaken, skip_locked=True)
+            acks += await self.release(untaken, skip_locked=True)
             swept = sum(ack.accepted and not ack.repeated for ack in acks)
         overdue = await self.store.overdue(now, limit)
         if overdue:

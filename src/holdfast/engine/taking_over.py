@@ -4,7 +4,7 @@
                        └── its next heartbeat is stale: the attempt is in other hands
 
 A fence is exchanged once. Of any number of copies of a message that names it one wins, and nobody else can
-speak of the attempt any more, also not who has leased it.
+speak of the attempt any more, also not who has leased it. And whoever holds one may give it back.
 """
 
 from __future__ import annotations
@@ -18,10 +18,14 @@ from holdfast.core.payload import check_name
 from holdfast.core.retry import checked_seconds
 from holdfast.engine.checks import check_token, is_id
 from holdfast.engine.controls import held_by_pauses
+from holdfast.engine.decisions import Decisions
 from holdfast.engine.definitions import Definitions
+from holdfast.engine.held import LEASES_MAX
 from holdfast.engine.leasing import Leasing
 from holdfast.engine.planning import Planning
 from holdfast.engine.reporting import Reporting
+from holdfast.engine.settle import ReleasePlan
+from holdfast.engine.tallies import Ended, Tallies
 from holdfast.store.interface import Claimed, Store, Taking
 
 TAKEN_OVER_MAX = 1_000
@@ -29,13 +33,12 @@ TAKEN_OVER_MAX = 1_000
 
 class TakingOver:
     store: Store
+    tallies: Tallies
+    _decisions: Decisions
     _definitions: Definitions
     _leasing: Leasing
     _planning: Planning
     _reporting: Reporting
-
-    async def release(self, leases: Sequence[LeaseRef]) -> list[Ack]:
-        raise NotImplementedError
 
     async def take_over(
         self, worker_id: str, leases: Sequence[LeaseRef], *, token: str, lease_seconds: float
@@ -88,3 +91,28 @@ class TakingOver:
         if is_limited is not None:
             self._planning.fleet_limited = is_limited
         return await self._leasing.leased(claimed)
+
+    # giving back
+
+    async def release(self, leases: Sequence[LeaseRef], *, skip_locked: bool = False) -> list[Ack]:
+        """Give attempts back unused: available at once, the attempt not counted."""
+        if not leases:
+            return []
+        now = await self.store.now()
+        self._reporting.held.forget(leases)
+        release = ReleasePlan(leases, self._definitions, self._decisions, now)
+        ids = sorted({lease.queue_id for lease in leases if is_id(lease.queue_id)})
+        ended = Ended()
+        await self.store.amend_jobs(ids, ended.of_jobs(release), now, skip_locked=skip_locked)
+        self.tallies.ended(ended, now)
+        self.store.announce_work()
+        return release.acks
+
+    async def recall(self, worker_id: str, tokens: Sequence[str]) -> int:
+        """Give back, as `release` does, what this worker was leased under these tokens and does not know of,
+        because the answer was lost; how many that were."""
+        check_name(worker_id, what="worker id")
+        lost = {check_token(token) for token in tokens}
+        held = await self.store.leases_of(worker_id, LEASES_MAX) if lost else []
+        leases = [lease for lease, _ in held if lease.fence.partition("-")[2] in lost]
+        return sum(ack.accepted for ack in await self.release(leases))
