@@ -433,7 +433,7 @@ def test_a_fleet_that_takes_nothing_is_told_by_the_dispatcher(
     async def main() -> None:
         async with a_story(sqlite_url, tmp_path) as s, s.dispatching(resend=0.05):
             await s.submit("chain")
-            await eventually(lambda: "No Celery worker takes what waits" in caplog.text)
+            await eventually(lambda: "No Celery worker has taken anything yet" in caplog.text)
             assert "holdfast.manual and holdfast.bulk" in caplog.text
 
     run(main())

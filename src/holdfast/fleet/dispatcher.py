@@ -109,6 +109,7 @@ class Dispatcher:
         )
         self._untaken: dict[LeaseRef, _Untaken] = {}
         self._by_lane: Counter[Lane] = Counter()
+        self._is_served = False  # somebody has taken something
         self._leasing = asyncio.Lock()
         self._stopping = asyncio.Event()
         self._arrived = asyncio.Event()
@@ -223,6 +224,7 @@ class Dispatcher:
     def _drop(self, lease: LeaseRef) -> None:
         """It is in other hands, or cancelled, or given back."""
         self._heartbeats.drop(lease)
+        self._is_served = True
         if (untaken := self._untaken.pop(lease, None)) is not None:
             self._by_lane[untaken.message.lane] -= 1
             self._tell_room()
@@ -289,13 +291,13 @@ class Dispatcher:
             self._tell_sent_again(together)
 
     def _tell_sent_again(self, sent: Sequence[_Untaken]) -> None:
-        """One that is sent again may have been lost. Those that nobody takes for longer are a fleet that does
-        not work, or not for this dispatcher."""
+        """One that is sent again may have been lost, or waits for a fleet that is busy. Where nobody has ever
+        taken any, the fleet does not run, or not for this dispatcher."""
         again = sum(untaken.times > 1 for untaken in sent)
-        if any(untaken.times > RESENDS_UNTOLD_MAX for untaken in sent):
+        if not self._is_served and any(untaken.times > RESENDS_UNTOLD_MAX for untaken in sent):
             log.warning(
-                "No Celery worker takes what waits in the broker: %d attempts are sent again. Check that they"
-                " run, and consume the queues %s.",
+                "No Celery worker has taken anything yet: %d attempts are sent again. Check that Celery"
+                " workers run, and consume the queues %s.",
                 again,
                 " and ".join(self.broker.queues),
             )
