@@ -70,7 +70,7 @@ async def test_it_counts_until_it_expires_or_is_revoked(s: Scenario) -> None:
     assert (await tokens.revoke(again.token.id)).id == again.token.id
     with pytest.raises(UnknownName, match="no token"):
         await tokens.revoke("nobody")
-    deeds = [(row.action.value, row.actor, row.details.get("role")) for row in (await s.engine.audit()).items]
+    deeds = [(row.action, row.actor, row.details.get("role")) for row in (await s.engine.audit()).items]
     assert deeds == [
         ("revoke_token", "", "worker"), ("create_token", "", "worker"),
         ("revoke_token", "bob", "worker"), ("create_token", "", "worker"),
