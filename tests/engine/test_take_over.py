@@ -208,3 +208,18 @@ async def test_a_pause_of_something_else_keeps_nobody(s: Scenario) -> None:
     await s.submit()
     await s.engine.controls.pause("lane", "manual")
     assert len(await take(s, ref(await s.lease_one(untaken=True)))) == 1
+
+
+@on_both_stores
+async def test_what_is_taken_over_together_began_when_each_was_leased(s: Scenario) -> None:
+    await s.define(stage("a"))
+    times, leases = {}, []
+    for _ in range(2):
+        id_ = await s.submit()
+        leases.append(ref(await s.lease_one()))
+        times[id_] = s.now
+        s.tick(5)
+    await s.report(*[completed(taken) for taken in await take(s, *leases)])
+    for id_, at in times.items():
+        [began] = [event for event in await s.events(id_) if event.type == "action_started"]
+        assert began.at == at

@@ -43,9 +43,9 @@ class HeldLeases:
         self._ends: dict[_EndKey, StageEnd | None] = {}
 
     def remember(self, claimed: Iterable[Claimed], worker_id: str) -> None:
-        begun: dict[tuple[str, int, int], str] = {}
+        begun: dict[tuple[str, int, int, float], str] = {}
         for row in claimed:
-            kind = (row.step, row.attempts, row.element)
+            kind = (row.step, row.attempts, row.element, row.leased_at)
             if kind not in begun:
                 begun[kind] = began(row.step, row.attempts, worker_id, row.leased_at, row.element)
             self._drop(row.id)
