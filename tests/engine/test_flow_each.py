@@ -21,6 +21,9 @@ from flow_scenario import (
     told_of,
 )
 from holdfast.core.catalogue import Category
+from holdfast.engine.decisions import outputs_by_step
+from holdfast.playbook.definition import Definition
+from holdfast.store.interface import Output
 
 
 def fan(count: int) -> list[str]:
@@ -352,3 +355,13 @@ async def test_elements_are_given_what_they_read_and_not_the_list_they_are_of(s:
     await s.complete(root, '["a"]')
     [element] = (await begin(s, "fan[0]")).values()
     assert element.outputs == {"other": '{"url": "x"}'}
+
+
+@pytest.mark.parametrize(("output", "counts"), [('{"no": "list"}', {}), ("7", {}), ("[]", {"fan": "[]"})])
+def test_what_is_no_list_has_no_output_and_keeps_nobody_from_reading_others(
+    output: str, counts: dict[str, str]
+) -> None:
+    """A worker may have returned anything: the execution fails, and can be retried from elsewhere."""
+    definition = Definition(path="p", steps=(each("fan", [1]), job("other")))
+    rows = [Output(1, "other", 1, "5"), Output(1, "fan", 1, output)]
+    assert outputs_by_step(rows, definition) == {"other": "5", **counts}

@@ -206,6 +206,14 @@ def outputs_by_step(rows: Iterable[Output], definition: Definition) -> dict[str,
             for place, row in sorted(elements.get(name, {}).items())
             if visit_of(place) == visit_of(root.element) and row.round >= root.round
         ]
-        if len(own) == len(_ITEMS.decode(root.output)):
+        if len(own) == _listed(root.output):
             outputs[name] = f"[{','.join(own)}]"
     return outputs
+
+
+def _listed(output: str) -> int | None:
+    """How many there are; None where a worker has returned no list. Its execution has failed for that."""
+    try:
+        return len(_ITEMS.decode(output))
+    except msgspec.ValidationError:
+        return None
