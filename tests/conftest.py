@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from backups import Backups
 from holdfast.bench.postgres import TemporaryPostgres
 
-pytest_plugins = ["watchdog"]
+pytest_plugins = ["watchdog", "s3_server"]
 
 MEMORY_BYTES_MIN = 4 * 1024**3
 

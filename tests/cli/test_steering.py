@@ -71,7 +71,8 @@ def test_setting_a_limit_tells_what_it_will_mean(url: str) -> None:
     )
     said = holdfast(url, "limits", "set", "portal", 4, "--manual-reserve", 4)
     assert "bulk work under it will wait for ever" in said.err
-    assert 'No step names it yet: @hf.step(limit="prtal")' in holdfast(url, "limits", "set", "prtal", 4).err
+    told = holdfast(url, "limits", "set", "prtal", 4).err
+    assert "No step that is registered names it yet; steps do so by limit: prtal" in told
     assert holdfast(url, "limits", "set", "max_concurrency", 9).err == ""
     record = holdfast(url, "limits", "set", "portal", 7, "--manual-reserve", 0, "--json").json
     assert (record["max_concurrency"], record["manual_reserve"], record["set_by"]) == (7, 0, login_name())

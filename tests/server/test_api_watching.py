@@ -62,11 +62,20 @@ def test_metrics_count_jobs_executions_workers_and_requests(store_url: str) -> N
         listed = told.pop("permanently_failed_jobs")
         assert told == {
             "enqueued": 2,
+            "held": 0,
             "in_progress": 1,
             "retried": 1,
             "failed": 1,
             "completed": 1,
             "permanently_failed": 1,
+            "lifecycle": {
+                "enqueued": 5,
+                "in_progress": 1,
+                "retried": 1,
+                "failed": 2,
+                "completed": 1,
+                "permanently_failed": 1,
+            },
             "counts_age_seconds": 0.0,
         }
         assert [item["message"] for item in listed] == ["gone"]

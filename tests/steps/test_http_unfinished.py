@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 
 from holdfast.core.model import Completed, Failed, Leased, Outcome
-from holdfast.steps import http
+from holdfast.steps import http, http_exchange
 from holdfast.steps.interface import StepCall, spare_seconds
 from running import eventually, run
 from scripted_server import ScriptedServer
@@ -45,7 +45,7 @@ def test_a_status_counts_where_the_body_never_comes(
     status: int,
     seconds: float | None,
 ) -> None:
-    monkeypatch.setattr(http, "BODY_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(http_exchange, "BODY_SECONDS_MAX", 0.1)
     server.answer("/no", act=unfinished(server, *lines, body=b"half of a "))
     job = leased("type/http", config={"url": f"{server.url}/no"}, timeout=30)
     outcome = run(closing(job))
@@ -62,7 +62,7 @@ def test_a_status_counts_where_the_body_never_comes(
 def test_a_redirect_is_followed_where_its_body_never_comes(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "BODY_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(http_exchange, "BODY_SECONDS_MAX", 0.1)
     server.answer("/old", act=unfinished(server, "HTTP/1.1 302 Found", "location: /new"))
     server.answer("/new", json="here")
     outcome = run(closing(leased("type/http", config={"url": f"{server.url}/old"}, timeout=30)))
@@ -85,15 +85,15 @@ def test_a_redirect_is_followed_where_its_body_breaks_off(server: ScriptedServer
 def test_an_attempt_that_waits_for_such_a_body_can_be_cancelled(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, lines: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(http, "BODY_SECONDS_MAX", 600)
+    monkeypatch.setattr(http_exchange, "BODY_SECONDS_MAX", 600)
     waiting: list[StepCall] = []
-    timeout_of = http._body_timeout
+    timeout_of = http_exchange._body_timeout
 
     def noted(call: StepCall) -> asyncio.Timeout:
         waiting.append(call)
         return timeout_of(call)
 
-    monkeypatch.setattr(http, "_body_timeout", noted)
+    monkeypatch.setattr(http_exchange, "_body_timeout", noted)
     server.answer("/no", act=unfinished(server, *lines))
 
     async def scenario() -> None:

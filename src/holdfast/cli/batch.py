@@ -69,12 +69,14 @@ def submit(
         from holdfast.cli.batch_adding import Adding
         from holdfast.cli.batch_input import Source
         from holdfast.cli.batch_watch import watched
+        from holdfast.pipelines.registry import taking_in
 
         async with opened(url) as engine:
-            source = Source(file, engine.payload_bytes_max)
+            source = Source(file, engine.payload_bytes_max, lambda: taking_in(pipeline))
             # As in Batch.add_many of the Python API, so that one can end what the other has begun.
             item_key = None if key is None else "item"
             adding = Adding(engine, source, key=item_key, repeat=_command())
+            adding.take_in = taking_in(pipeline, key)
             await adding.make(pipeline, lane=lane, mode=mode, key=key, is_closed=not no_close)
             if not as_json:
                 await _tell_submitted(engine, adding, pipeline, is_open=no_close, is_watching=is_watching)
@@ -110,9 +112,14 @@ def add(batch_id: int, file: str | None, key: str | None, url: str, as_json: boo
     async def run() -> Adding:
         from holdfast.cli.batch_adding import Adding
         from holdfast.cli.batch_input import Source
+        from holdfast.pipelines.registry import taking_in
 
         async with opened(url) as engine:
-            adding = Adding(engine, Source(file, engine.payload_bytes_max), key=key, repeat=_command())
+            row = await engine.batch(batch_id)
+            pipeline = "" if row is None else row.path
+            source = Source(file, engine.payload_bytes_max, lambda: taking_in(pipeline))
+            adding = Adding(engine, source, key=key, repeat=_command())
+            adding.take_in = taking_in(pipeline, None if key is None else f"{batch_id}\n{key}")
             await adding.add_to(batch_id)
             return adding
 

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -46,6 +46,8 @@ class Adding:
         self.items = 0
         self.added = 0
         self._line = 0
+        self.take_in: Callable[[Any, int], Any] | None = None
+        """Makes of an item what is stored of it, by its place."""
 
     async def make(
         self, pipeline: str, *, lane: str, mode: str | None, key: str | None, is_closed: bool
@@ -93,6 +95,9 @@ class Adding:
         if not self.items:
             raise self._source.none_there()
 
+    def _taken_in(self, item: Item, place: int) -> Any:
+        return item.workload if self.take_in is None else self.take_in(item.workload, place)
+
     async def _chunk(
         self, items: list[Item], batch: Callable[[AnyBatches], Awaitable[int]], pipeline: str
     ) -> None:
@@ -107,8 +112,8 @@ class Adding:
             for n in range(self.items, self.items + len(items))
         ]
         submissions = [
-            Submission(path=pipeline, workload=item.workload, idempotency_key=key)
-            for item, key in zip(items, keys, strict=True)
+            Submission(path=pipeline, workload=self._taken_in(item, place), idempotency_key=key)
+            for place, (item, key) in enumerate(zip(items, keys, strict=True), self.items)
         ]
         adding = asyncio.ensure_future(batches.add(self.batch_id, submissions))
         try:

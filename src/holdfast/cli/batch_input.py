@@ -17,7 +17,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
@@ -38,6 +38,10 @@ _SCANNER = json.JSONDecoder()
 _EXAMPLE = """One JSON value a line, for example {"id": 7}; or one JSON array of them."""
 
 
+Check = Callable[[Any], object]
+"""Raises InvalidInput for an item that its pipeline has no use for, by itself or beside those before it."""
+
+
 class WrongLine(InvalidInput):
     """What is wrong is in this line of the input."""
 
@@ -54,9 +58,12 @@ class Item(NamedTuple):
 class Items:
     """Takes bytes, gives items; `what` names their origin in errors."""
 
-    def __init__(self, what: str, bytes_max: int = PAYLOAD_BYTES_MAX_DEFAULT) -> None:
+    def __init__(
+        self, what: str, bytes_max: int = PAYLOAD_BYTES_MAX_DEFAULT, check: Check | None = None
+    ) -> None:
         self._what = what
         self._bytes_max = bytes_max
+        self._check = check
         self._head = b""
         self._format: _Lines | _Array | None = None
 
@@ -98,6 +105,12 @@ class Items:
             encode_payload(workload, what=f"item in line {line:,} of {self._what}", bytes_max=self._bytes_max)
         except HoldfastError as error:
             raise WrongLine(str(error), line=line, guidance=error.guidance or "") from None
+        if self._check is not None:
+            try:
+                self._check(workload)
+            except InvalidInput as error:
+                told = f"Line {line:,} of {self._what}: {error}"
+                raise WrongLine(told, line=line, guidance=error.guidance or _EXAMPLE) from None
         return Item(workload, line)
 
     def wrong(self, how: str, line: int, guidance: str = "") -> WrongLine:
@@ -271,8 +284,11 @@ class _Array:
 class Source:
     """A file's name, or `-` for stdin."""
 
-    def __init__(self, name: str | None, bytes_max: int) -> None:
+    def __init__(
+        self, name: str | None, bytes_max: int, new_check: Callable[[], Check | None] = lambda: None
+    ) -> None:
         self._bytes_max = bytes_max
+        self._new_check = new_check
         self.name = STDIN if name is None else name
         self.what = "stdin" if self.name == STDIN else self.name
 
@@ -283,7 +299,7 @@ class Source:
 
     def checked(self) -> int:
         """How many items the file has, all of them right."""
-        items, count = Items(self.what, self._bytes_max), 0
+        items, count = Items(self.what, self._bytes_max, self._new_check()), 0
         with self._opened() as file:
             while data := file.read(READ_BYTES):
                 count += len(items.feed(data))
@@ -291,7 +307,7 @@ class Source:
 
     async def read(self) -> AsyncGenerator[list[Item], None]:
         """Items as they come; from a pipe as soon as they are there."""
-        items = Items(self.what, self._bytes_max)
+        items = Items(self.what, self._bytes_max, self._new_check())
         with self._opened() as file:
             while data := await _read(file):
                 if found := items.feed(data):

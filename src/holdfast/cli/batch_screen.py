@@ -206,6 +206,8 @@ def _error_of(documents: Iterable[dict[str, Any]]) -> str:
 
 
 def show_batches(rows: Sequence[BatchRow], now: float) -> None:
+    from holdfast.engine.batch_view import status_of
+
     table(
         ("batch", "pipeline", "items", "lane", "state", "submitted", "key"),
         [
@@ -214,30 +216,23 @@ def show_batches(rows: Sequence[BatchRow], now: float) -> None:
                 row.path,
                 f"{row.items:,}",
                 row.lane.value,
-                _state_of(row),
+                status_of(row).value,
                 ago(row.created_at, now),
                 row.idempotency_key or "",
             )
             for row in rows
         ],
-        styles=[STATUS_STYLES_OF_BATCH.get(_state_of(row), "") for row in rows],
+        styles=[STATUS_STYLES_OF_BATCH.get(status_of(row).value, "") for row in rows],
     )
     hint(f"How far one is:  {typed(f'holdfast batch status {rows[0].id}')}")
-
-
-def _state_of(row: BatchRow) -> str:
-    """As `batch status` tells it."""
-    if row.closed_at is None:
-        return "open"
-    if row.is_running:
-        return "running"
-    return "finished" if row.cancelled_at is None else "cancelled"
 
 
 def batch_record(row: BatchRow) -> dict[str, Any]:
     """As JSON shows it in a list: without the counts of its gates."""
     import msgspec
 
+    from holdfast.engine.batch_view import status_of
+
     record: dict[str, Any] = msgspec.to_builtins(row)
     del record["gates"], record["definition_id"], record["is_running"]
-    return {**record, "state": _state_of(row)}
+    return {**record, "state": status_of(row).value}

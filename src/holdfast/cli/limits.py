@@ -111,7 +111,7 @@ def set_limit(
     if view.manual_reserve == view.max_concurrency:
         hint("All of it is kept for manual work: bulk work under it will wait for ever.")
     if not view.steps and view.name != FLEET_LIMIT:
-        hint(f'No step names it yet: @hf.step(limit="{view.name}").')
+        hint(f"No step that is registered names it yet; steps do so by limit: {view.name}")
 
 
 @limits.command("remove", epilog="Example:  holdfast limits remove portal")

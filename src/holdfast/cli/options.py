@@ -135,12 +135,14 @@ async def opened(url: str, *, create: bool = False) -> AsyncIterator[AnyEngine]:
             yield client
         return
     from holdfast.engine import Engine
+    from holdfast.pipelines.registry import provide_all
 
     store = store_of(url)
     if not create:
         refuse_missing_file(store)
     await store.open()
     engine = Engine(store)
+    provide_all(engine)
     try:
         yield engine
     finally:

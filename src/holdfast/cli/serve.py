@@ -25,7 +25,7 @@ from holdfast.cli.options import (
     store_of,
 )
 from holdfast.cli.telling import begin_log, telling_options, trace_attempts
-from holdfast.cli.worker import program, program_options
+from holdfast.cli.worker import offer_built_in, program, program_options
 from holdfast.core.errors import InvalidInput
 from holdfast.logs import settings_in_use
 from holdfast.wire import PORT_DEFAULT, TOKEN_VARIABLE
@@ -110,6 +110,7 @@ def serve(
             "--app, --functions, --allow-code and --allow-shell are for the worker: leave out --no-worker."
         )
     hf = program(app, url, functions)
+    offer_built_in(hf)
     if is_server(hf.url):
         raise InvalidInput(
             "A server needs a database, and this is the address of another server.",

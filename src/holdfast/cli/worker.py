@@ -170,6 +170,8 @@ def worker(
         sys.exit(asyncio.run(supervisor.run()))
     try:
         hf = program(app, url, functions)
+        if fleet is None:
+            offer_built_in(hf)
         if otel and fleet is None:  # a dispatcher runs nothing
             trace_attempts(hf)
     except HoldfastError as error:
@@ -253,6 +255,14 @@ def program(app: str | None, url: str | None, functions: tuple[str, ...]) -> Hol
         for spec in functions:
             hf.add_functions(functions_of(spec))
     return hf
+
+
+def offer_built_in(hf: Holdfast) -> None:
+    """Let its workers run the built-in pipelines. A fleet elsewhere offers what its own program names."""
+    from holdfast.pipelines.registry import all_functions, check_settings
+
+    check_settings(of_worker=True)
+    hf.add_functions(all_functions())
 
 
 def _without_processes(arguments: list[str]) -> list[str]:

@@ -15,6 +15,8 @@ EACH = "type/each"
 CODE = "code/python"
 SHELL = "code/shell"
 FUNCTION_PREFIX = "python/"
+# Functions of Holdfast itself, which every worker of the command line has.
+BUILT_IN_PREFIX = f"{FUNCTION_PREFIX}holdfast."
 """Of the key of a registered function: `python/module:function`."""
 
 HOLDFASTS_OWN = frozenset({EACH, SLEEP, PLAYBOOK})

@@ -61,7 +61,7 @@ from holdfast.engine.checks import (
 from holdfast.engine.children import Children
 from holdfast.engine.controls import Controls
 from holdfast.engine.decisions import Decisions
-from holdfast.engine.definitions import Definitions
+from holdfast.engine.definitions import Definitions, Provided
 from holdfast.engine.leasing import Leasing
 from holdfast.engine.manual_retry import RetryRequest, retry_plan
 from holdfast.engine.overview import Overview, announce, overview
@@ -116,7 +116,7 @@ class Engine(Asking, TakingOver):
         self.payload_bytes_max = payload_bytes_max
         self._new_token = new_token
         self._definitions = Definitions(store)
-        self.catalog = Catalog(store)
+        self.catalog = Catalog(store, self._definitions)
         self.controls = Controls(store, self._definitions)
         self.tokens = Tokens(store)
         self._decisions = Decisions(store, self._definitions, payload_bytes_max=payload_bytes_max)
@@ -149,6 +149,10 @@ class Engine(Asking, TakingOver):
     async def publish(self, definition: Definition) -> int:
         """As `register`, for others: what is submitted here gets the version that is registered last."""
         return await self._definitions.publish(definition)
+
+    def provide(self, path: str, provided: Provided) -> None:
+        """Have a playbook ready, which is registered when something is submitted to its path."""
+        self._definitions.provide(path, provided)
 
     # submit
 

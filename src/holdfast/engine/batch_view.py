@@ -17,6 +17,7 @@ import msgspec
 from holdfast.core import describe
 from holdfast.core.failures import StoredError
 from holdfast.core.gates import BARRIER, BarrierGate, BatchRow
+from holdfast.core.handlers import BUILT_IN_PREFIX
 from holdfast.core.model import ExecutionRow, ExecutionStatus, JobRow, JobStatus, Lane, Mode, WorkerRow
 from holdfast.core.pauses import Pause, narrowest
 from holdfast.engine.controls import clock_time, held_by_pauses, offers, told_full
@@ -62,6 +63,15 @@ class BatchStatus(StrEnum):
     RUNNING = "running"
     FINISHED = "finished"
     CANCELLED = "cancelled"
+
+
+def status_of(row: BatchRow) -> BatchStatus:
+    """As its view tells it, without counting."""
+    if row.closed_at is None:
+        return BatchStatus.OPEN
+    if row.is_running:
+        return BatchStatus.RUNNING
+    return BatchStatus.FINISHED if row.cancelled_at is None else BatchStatus.CANCELLED
 
 
 class BarrierView(msgspec.Struct, frozen=True, kw_only=True):
@@ -305,7 +315,8 @@ def hindrances(
             continue
         if (item.handler, item.lane) not in offered:
             kind, why = HindranceKind.UNOFFERED, f": no living worker offers it in the {item.lane} lane"
-            action = "holdfast worker --app your_module:hf"
+            is_ours = item.handler.startswith(BUILT_IN_PREFIX)
+            action = "holdfast worker" if is_ours else "holdfast worker --app your_module:hf"
         else:
             kind, why = HindranceKind.FULL, told_full(limits, item.limit, item.lane)
             action = "holdfast limits list"

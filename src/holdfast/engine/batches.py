@@ -317,10 +317,10 @@ class Batches:
         items = [batch_item(execution, jobs.get(execution.id, []), definition) for execution in executions]
         return Page(items, str(items[-1].id) if len(items) == size else None)
 
-    async def list(self, *, limit: int = 50, cursor: str | None = None) -> Page:
-        """Batches, newest first, without their counts."""
+    async def list(self, *, path: str | None = None, limit: int = 50, cursor: str | None = None) -> Page:
+        """Batches, newest first, without their counts; with `path` those of one pipeline."""
         size = page_size(limit)
-        rows = await self._store.batches(before=parse_cursor(cursor), limit=size)
+        rows = await self._store.batches(before=parse_cursor(cursor), limit=size, path=path)
         return Page(rows, str(rows[-1].id) if len(rows) == size else None)
 
     async def waited_for(self, job: JobRow, batch_id: int | None) -> str:

@@ -17,6 +17,7 @@ import msgspec
 from holdfast.core.errors import UnknownPipeline, UnknownVersion
 from holdfast.core.payload import check_name
 from holdfast.engine.checks import PAGE_ROWS_MAX, VERSION_MAX, check_version, page_size, parse_cursor
+from holdfast.engine.definitions import Definitions
 from holdfast.engine.records import Page
 from holdfast.playbook.definition import Definition, content_hash
 from holdfast.playbook.outline import outline
@@ -123,8 +124,9 @@ class Versions:
 
 
 class Catalog(Versions):
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, definitions: Definitions) -> None:
         self._store = store
+        self._definitions = definitions
 
     async def add(self, definition: Definition, source: str) -> AddedPlaybook:
         """Make this the version of its path that new submissions get; what runs keeps its own."""
@@ -188,6 +190,9 @@ class Catalog(Versions):
 
     async def _current(self, path: str) -> CatalogRow | None:
         rows = await self._store.catalog(path, current=True, limit=1) if path.isprintable() else []
+        if not rows and self._definitions.is_provided(path):  # whoever asks for it finds it
+            await self._definitions.latest([path])
+            rows = await self._store.catalog(path, current=True, limit=1)
         return rows[0] if rows else None
 
     async def _unknown_path(self, path: str) -> UnknownPipeline:

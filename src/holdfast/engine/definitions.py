@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
 
 from holdfast.core.errors import UnknownPipeline, UnknownVersion
 from holdfast.engine.checks import VERSION_MAX, check_version
 from holdfast.playbook.definition import Definition, content_hash
 from holdfast.playbook.graph import Graph
 from holdfast.store.interface import Store
+
+Provided = Callable[[], tuple[Definition, str]]
+"""Makes a playbook: what the engine runs, and the text that it was made from."""
 
 KNOWN_SHOWN_MAX = 50
 PATHS_MAX = 100_000
@@ -28,6 +32,7 @@ class Definitions:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._registered: dict[str, tuple[int, Definition]] = {}
+        self._provided: dict[str, Provided] = {}
         self._by_id: dict[int, Definition] = {}
         self._graphs: dict[int, Graph] = {}
         self._versions: dict[tuple[str, int], int] = {}
@@ -54,12 +59,19 @@ class Definitions:
         self._registered[definition.path] = (id_, definition)
         return id_
 
-    async def publish(self, definition: Definition) -> int:
+    def provide(self, path: str, provided: Provided) -> None:
+        """Have a playbook ready for a path: it is made and registered when something is submitted to it."""
+        self._provided[path] = provided
+
+    def is_provided(self, path: str) -> bool:
+        return path in self._provided
+
+    async def publish(self, definition: Definition, source: str | None = None) -> int:
         """Store it as the version of its path that was registered last. What is submitted here gets the one
         that is then, also once another program has registered a newer one."""
         content = definition.to_json()
         now = await self._store.now()
-        row = await self._store.save_definition(definition.path, content, content_hash(content), now)
+        row = await self._store.save_definition(definition.path, content, content_hash(content), now, source)
         self._by_id[row.id] = definition
         return row.id
 
@@ -71,8 +83,14 @@ class Definitions:
             if not isinstance(path, str):
                 raise await self._unknown(path)
             if path not in latest:
-                latest[path] = self._registered.get(path) or await self._stored(path)
+                latest[path] = await self._own(path) or await self._stored(path)
         return latest
+
+    async def _own(self, path: str) -> tuple[int, Definition] | None:
+        if path not in self._registered and path in self._provided:
+            definition, source = await asyncio.to_thread(self._provided[path])
+            self._registered[path] = (await self.publish(definition, source), definition)
+        return self._registered.get(path)
 
     async def version(self, path: str, version: int | None) -> tuple[int, Definition]:
         """One version of a path, or the one that submissions to it get."""
@@ -118,7 +136,8 @@ class Definitions:
 
     async def _unknown(self, path: object) -> UnknownPipeline:
         stored = await self._store.latest_definitions(None, KNOWN_SHOWN_MAX)
-        known = ", ".join(sorted({*self._registered, *(row.path for row in stored)})[:KNOWN_SHOWN_MAX])
+        paths = {*self._registered, *self._provided, *(row.path for row in stored)}
+        known = ", ".join(sorted(paths)[:KNOWN_SHOWN_MAX])
         return UnknownPipeline(
             f"There is no pipeline {path!r}.",
             guidance=f"Known are: {known}."

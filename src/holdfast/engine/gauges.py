@@ -28,8 +28,9 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     limits: list[LimitRow]
 
-    def in_status(self, status: JobStatus) -> int:
-        return sum(count for (told, _), count in self.jobs.items() if told == status.value)
+    def in_status(self, status: JobStatus | str) -> int:
+        """In both lanes; also of those that are `held`."""
+        return sum(count for (told, _), count in self.jobs.items() if told == status)
 
 
 async def gauges(store: Store, now: float) -> Gauges:

@@ -119,9 +119,13 @@ class PageQuery(msgspec.Struct, frozen=True, kw_only=True):
     needs=Right.ACT,
 )
 async def create(ask: Ask) -> Answer:
-    body: BatchRequest = ask.body
-    engine: Engine = ask.engine
-    key = key_of(ask, body.idempotency_key)
+    started = await submit_batch(ask.engine, ask.body, key_of(ask, ask.body.idempotency_key))
+    return Answer(started, 201 if started.created else 200, {"location": f"/api/batches/{started.id}"})
+
+
+async def submit_batch(engine: Engine, body: BatchRequest, key: str | None) -> BatchStarted:
+    """All items in order, some hundreds a transaction; a request that broke off can be repeated with its
+    key."""
     deadline = None if body.deadline is None else parse_duration(body.deadline, field="deadline")
 
     def part(place: int) -> list[Submission]:
@@ -154,8 +158,7 @@ async def create(ask: Ask) -> Answer:
         added += sum(item.created for item in stored)
     if body.close:
         await engine.batches.close(id_)
-    started = BatchStarted(id=id_, created=created, items=len(body.items), added=added, closed=body.close)
-    return Answer(started, 201 if created else 200, {"location": f"/api/batches/{id_}"})
+    return BatchStarted(id=id_, created=created, items=len(body.items), added=added, closed=body.close)
 
 
 async def _check_size(engine: Engine, id_: int, body: BatchRequest, key: str | None) -> None:

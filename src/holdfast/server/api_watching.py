@@ -13,7 +13,9 @@ from msgspec import Meta
 from holdfast.core.access import Right
 from holdfast.core.errors import StoreError
 from holdfast.core.model import ExecutionStatus, JobStatus, WorkerRow
+from holdfast.engine.gauges import HELD, Gauges
 from holdfast.engine.overview import Overview
+from holdfast.engine.tallies import ATTEMPT, BUCKET, DEAD, ENDED, RETRIES, STARTED, AttemptOutcome, Key
 from holdfast.server import prometheus
 from holdfast.server.api_steering import FailureDocument
 from holdfast.server.endpoints import Ask, Family
@@ -49,11 +51,10 @@ class Expired(msgspec.Struct, frozen=True, kw_only=True):
     leases: int
 
 
-class Metrics(msgspec.Struct, frozen=True, kw_only=True):
-    """Observed, and never asked by the engine: jobs that wait (`enqueued`), of them those between two
-    attempts (`retried`), jobs that run (`in_progress`); executions that have `completed`, that have `failed`
-    and wait for somebody, all of those being `permanently_failed`, with the first of them in a list. Where
-    there is so much that counting takes long, the counts are of a moment ago: `counts_age_seconds`."""
+class Lifecycle(msgspec.Struct, frozen=True, kw_only=True):
+    """All that ever happened, as far as processes have written what they counted: executions that were
+    `enqueued` and `completed`, attempts that `failed` (those lost with their worker too) and those that were
+    `retried`, jobs that have `permanently_failed`; and the jobs that are `in_progress` now."""
 
     enqueued: int
     in_progress: int
@@ -61,6 +62,23 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
     completed: int
     permanently_failed: int
+
+
+class Metrics(msgspec.Struct, frozen=True, kw_only=True):
+    """Observed, and never asked by the engine: jobs that wait (`enqueued`), of them those between two
+    attempts (`retried`), jobs that wait at a gate of their batch (`held`), jobs that run (`in_progress`);
+    executions that have `completed`, that have `failed`
+    and wait for somebody, all of those being `permanently_failed`, with the first of them in a list. Where
+    there is so much that counting takes long, the counts are of a moment ago: `counts_age_seconds`."""
+
+    enqueued: int
+    held: int
+    in_progress: int
+    retried: int
+    failed: int
+    completed: int
+    permanently_failed: int
+    lifecycle: Lifecycle
     permanently_failed_jobs: list[FailureDocument]
     counts_age_seconds: float
 
@@ -176,20 +194,42 @@ async def expired(ask: Ask) -> Any:
     needs=Right.LOOK,
 )
 async def metrics(ask: Ask) -> Any:
-    (gauges, _), age = await ask.services.counting.open.get()
+    await ask.services.counting.write_own()
+    (gauges, sums), age = await ask.services.counting.open.get()
     completed, history_age = await ask.services.counting.completed.get()
     failures = await ask.engine.failures(limit=FAILED_SHOWN_MAX)
     failed = gauges.executions[ExecutionStatus.FAILED]
     retried = gauges.in_status(JobStatus.RETRY)
     return Metrics(
         enqueued=gauges.in_status(JobStatus.QUEUED) + retried,
+        held=gauges.in_status(HELD),
         in_progress=gauges.in_status(JobStatus.LEASED),
         retried=retried,
         failed=failed,
         completed=completed,
         permanently_failed=failed,
+        lifecycle=_lifecycle(gauges, sums),
         permanently_failed_jobs=[FailureDocument(**row._asdict()) for row in failures.items],
         counts_age_seconds=round(max(age, history_age), 3),
+    )
+
+
+def _lifecycle(gauges: Gauges, sums: dict[Key, int]) -> Lifecycle:
+    def total(name: str, *labels: str) -> int:
+        """Of all whose first label is one of these; of all, where none is named."""
+        return sum(
+            value
+            for (known, told), value in sums.items()
+            if known == name and (not labels or told[0] in labels)
+        )
+
+    return Lifecycle(
+        enqueued=total(STARTED),
+        in_progress=gauges.in_status(JobStatus.LEASED),
+        retried=total(RETRIES),
+        failed=total(ATTEMPT + BUCKET, AttemptOutcome.FAILED, AttemptOutcome.LOST),
+        completed=total(ENDED, ExecutionStatus.COMPLETED),
+        permanently_failed=total(DEAD),
     )
 
 

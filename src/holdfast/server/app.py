@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.core.access import Right
 from holdfast.core.errors import HoldfastError
+from holdfast.pipelines import registry
 from holdfast.server import (
     api_access,
     api_batches,
@@ -61,11 +62,14 @@ _ENCODER = msgspec.json.Encoder()
 
 def all_endpoints() -> list[Endpoint]:
     families = (api_executions, api_catalog, api_batches, api_queue, api_steering, api_watching, api_access)
-    return [endpoint for family in families for endpoint in family.endpoints]
+    own = [endpoint for family in families for endpoint in family.endpoints]
+    return [*own, *registry.all_endpoints()]
 
 
 def create_app(services: Services, access: Access) -> ASGIApp:
     endpoints = all_endpoints()
+    registry.check_settings(of_worker=False)
+    registry.provide_all(services.engine)
     bodies = Bodies()
     described = msgspec.json.encode(document(endpoints, services.version))
     page = docs_page(document(endpoints, services.version)).encode()

@@ -33,7 +33,7 @@ class StepSettings:
     http_private: bool = True
     """Whether an http step may reach loopback, private and link-local addresses."""
     storage: str = STORAGE_DEFAULT
-    """Where `save_to` keeps files: a folder, or its file:// address."""
+    """Where `save_to` keeps files: a folder, its file:// address, or s3://bucket/prefix."""
     sql_folder: str = SQL_FOLDER_DEFAULT
     """Where the file databases of sql steps lie, on a worker without leave for code."""
     code_memory_bytes: int = CODE_MEMORY_BYTES_DEFAULT

@@ -461,9 +461,10 @@ class Store(EventRowsStore, ControllingStore, AdmittingStore, TalliesStore, Prot
     async def batch(self, batch_id: int) -> BatchRow | None: ...
 
     async def batches(
-        self, *, before: int | None, limit: int, open_since: float | None = None
+        self, *, before: int | None, limit: int, open_since: float | None = None, path: str | None = None
     ) -> list[BatchRow]:
-        """Newest first; with `open_since` those that were made by then and are not closed."""
+        """Newest first; with `open_since` those that were made by then and are not closed, with `path` those
+        of one pipeline."""
 
     async def batch_items(
         self, batch_id: int, *, status: ExecutionStatus | None, after: int, limit: int

@@ -96,10 +96,11 @@ class Watching:
         return rows.batch_row(found[0]) if found else None
 
     async def batches(
-        self, *, before: int | None, limit: int, open_since: float | None = None
+        self, *, before: int | None, limit: int, open_since: float | None = None, path: str | None = None
     ) -> list[BatchRow]:
         conditions: list[Condition] = [
             ("b.id < {}", before), ("b.closed_at IS NULL AND b.created_at <= {}", open_since),
+            ("b.path = {}", path),
         ]  # fmt: skip
         return [rows.batch_row(row) for row in await self._list("batches", conditions, limit)]
 
