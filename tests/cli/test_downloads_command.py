@@ -103,3 +103,34 @@ def test_wrong_settings_are_told_before_anything_is_stored(
     file = lines(tmp_path / "items.jsonl", item(portal, "a"))
     said = holdfast(sqlite_url, "batch", "submit", "downloads", file, HOLDFAST_DOWNLOAD_MAX_RETRIES="many")
     assert said.code == 2 and "HOLDFAST_DOWNLOAD_MAX_RETRIES is 'many'" in said.err
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HOLDFAST_STORAGE", "gs://bucket"),
+        ("HOLDFAST_DOWNLOAD_BYTES_MAX", "much"),
+    ],
+)
+def test_a_worker_with_settings_that_cannot_be_used_does_not_start(
+    sqlite_url: str, name: str, value: str
+) -> None:
+    said = holdfast(sqlite_url, "worker", **{name: value})
+    assert said.code == 2 and name in said.err, said
+
+
+def test_the_limit_of_the_pipeline_is_known_before_it_is_used(url: str) -> None:
+    said = holdfast(url, "limits", "set", "portal", 4)
+    assert said.code == 0 and "names it yet" not in said.err
+    assert "call: holdfast.pipelines.downloads:request" in holdfast(url, "catalog", "show", "downloads").out
+
+
+def test_items_that_are_added_later_are_checked_as_well(url: str, portal: Portal, tmp_path: Path) -> None:
+    file = lines(tmp_path / "items.jsonl", item(portal, "a"))
+    holdfast(url, "batch", "submit", "downloads", file, "--no-close")
+    twice = lines(tmp_path / "more.jsonl", item(portal, "b", file="x"), item(portal, "c", file="x"))
+    said = holdfast(url, "batch", "add", 1, twice)
+    assert said.code == 2 and "Line 2 of" in said.err and "the same file, 'x'" in said.err
+    assert holdfast(url, "batch", "add", 1, file).code == 0
+    stored = holdfast(url, "batch", "items", 1, "--json").json["items"]
+    assert [len(each["workload"]["key"]) for each in stored] == [32, 32]

@@ -73,7 +73,8 @@ def submit(
 
         async with opened(url) as engine:
             source = Source(file, engine.payload_bytes_max, lambda: taking_in(pipeline))
-            # As in Batch.add_many of the Python API, so that one can end what the other has begun.
+            # As in Batch.add_many of the Python API: where items are stored as they are, one can end what the
+            # other has begun.
             item_key = None if key is None else "item"
             adding = Adding(engine, source, key=item_key, repeat=_command())
             adding.take_in = taking_in(pipeline, key)

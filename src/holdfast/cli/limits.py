@@ -89,6 +89,7 @@ def set_limit(
     """Let at most N jobs under the limit NAME run at once, in all processes together. It holds from the next
     lease on; what runs goes on, even where that is more than N for a while."""
     from holdfast.cli.output import hint, say, show_json
+    from holdfast.pipelines.registry import PIPELINES
 
     if number is None and max_concurrency is None:
         raise click.UsageError(f"How many may run at once? For example:  holdfast limits set {name} 5")
@@ -110,7 +111,8 @@ def set_limit(
         say(f"{running} run now; nothing new begins until that is less.")
     if view.manual_reserve == view.max_concurrency:
         hint("All of it is kept for manual work: bulk work under it will wait for ever.")
-    if not view.steps and view.name != FLEET_LIMIT:
+    known = {FLEET_LIMIT, *(pipeline.limit for pipeline in PIPELINES)}
+    if not view.steps and view.name not in known:
         hint(f"No step that is registered names it yet; steps do so by limit: {view.name}")
 
 

@@ -15,9 +15,9 @@ EACH = "type/each"
 CODE = "code/python"
 SHELL = "code/shell"
 FUNCTION_PREFIX = "python/"
-# Functions of Holdfast itself, which every worker of the command line has.
-BUILT_IN_PREFIX = f"{FUNCTION_PREFIX}holdfast."
 """Of the key of a registered function: `python/module:function`."""
+BUILT_IN_PREFIX = f"{FUNCTION_PREFIX}holdfast."
+"""Of functions of Holdfast itself, which every worker of the command line has."""
 
 HOLDFASTS_OWN = frozenset({EACH, SLEEP, PLAYBOOK})
 """What puts an attempt aside or makes further jobs of it: that takes a worker of Holdfast's own."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
+from holdfast.core.errors import InvalidInput
 from holdfast.pipelines.downloads.playbook import PATH, playbook_text
 from holdfast.pipelines.downloads.settings import DownloadSettings, file_bytes_max
 from holdfast.playbook.definition import Definition
@@ -35,6 +36,8 @@ class Providing(Protocol):
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     path: str
+    limit: str
+    """That its steps name."""
     functions: Callable[[], Mapping[str, Function]]
     """By the names that its playbook calls them by."""
     text: Callable[[Mapping[str, str]], str]
@@ -62,6 +65,18 @@ def _downloads_endpoints() -> list[Endpoint]:
     return routes.endpoints
 
 
+def _check_downloads_worker(environ: Mapping[str, str]) -> None:
+    from holdfast.steps.interface import StepSettings
+    from holdfast.storage import Storage
+
+    file_bytes_max(environ)
+    storage = StepSettings.from_environment(environ).storage
+    try:
+        Storage.open(storage)
+    except InvalidInput as error:
+        raise InvalidInput(f"HOLDFAST_STORAGE: {error}", guidance=error.guidance) from None
+
+
 def _taking_in_downloads(key: str | None) -> TakeIn:
     from holdfast.pipelines.downloads.item import TakingIn  # what it needs is slow to load
 
@@ -71,9 +86,10 @@ def _taking_in_downloads(key: str | None) -> TakeIn:
 PIPELINES = (
     Pipeline(
         path=PATH,
+        limit="portal",
         functions=_downloads_functions,
         text=_downloads_text,
-        check_worker=file_bytes_max,
+        check_worker=_check_downloads_worker,
         endpoints=_downloads_endpoints,
         taking_in=_taking_in_downloads,
     ),

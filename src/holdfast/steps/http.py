@@ -25,7 +25,7 @@ __all__ = ["close", "is_secret_header", "run"]
 
 _SECRET_HEADERS = re.compile(
     r"(?:set-)?cookie2?|(?:proxy-)?authorization|(?:proxy-)?authentication-info"
-    r"|(?:.+-)?(?:token|secret|password|session|session-id|api-?key)"
+    r"|(?:.+-)?(?:token|secret|password|session|session-id|(?:api|access|auth)-?key|auth)"
 )
 _MASK = "***"
 

@@ -82,10 +82,16 @@ class _Inflater:
         self._stream = zlib.decompressobj(31 if self._is_gzip else 15)
         self._has_begun = False
         self._has_ended = False
+        self._behind = b""
+        """What came behind the end of a part, and may be the beginning of another."""
 
     def feed(self, packed: bytes) -> Iterator[bytes]:
         if not packed or self._has_ended:
             return
+        if self._stream.eof:
+            packed = self._next_part(packed)
+            if not packed:
+                return
         if not self._has_begun and not self._is_gzip and packed[0] & 0x0F != 8:
             self._stream = zlib.decompressobj(-15)  # some servers leave out the header
         self._has_begun = True
@@ -98,13 +104,23 @@ class _Inflater:
                 yield piece
             packed = self._stream.unconsumed_tail
             if self._stream.eof:
-                packed = self._stream.unused_data
-                if not (self._is_gzip and packed.startswith(_GZIP_MAGIC)):
-                    self._has_ended = True
+                packed = self._next_part(self._stream.unused_data)
+                if not packed:
                     return
-                self._stream = zlib.decompressobj(31)
             elif not packed and not piece:
                 return
+
+    def _next_part(self, came: bytes) -> bytes:
+        """There may be several packed parts, one behind the other, and a chunk may end between two of them.
+        What is no further part is left out, as everybody does."""
+        self._behind += came
+        if not self._is_gzip or not _GZIP_MAGIC.startswith(self._behind[: len(_GZIP_MAGIC)]):
+            self._has_ended = True
+        if self._has_ended or len(self._behind) < len(_GZIP_MAGIC):
+            return b""
+        part, self._behind = self._behind, b""
+        self._stream = zlib.decompressobj(31)
+        return part
 
     def end(self) -> None:
         if self._has_begun and not self._has_ended and not self._stream.eof:

@@ -169,7 +169,7 @@ async def status_error(response: httpx.Response, request: Request, call: StepCal
     return HttpStatusError(
         f"{shown} answered {status}{f': {words}' if words else ''}",
         response.status_code,
-        {} if after is None else {"retry-after": _longest(after)},
+        {} if after is None else {"retry-after": longest_wait(after)},
         _answered(begin, response.headers) if is_whole else None,
     )
 
@@ -188,7 +188,7 @@ async def _beginning(response: httpx.Response, call: StepCall) -> tuple[bytes, b
     return bytes(begin), True
 
 
-def _longest(retry_after: str) -> str:
+def longest_wait(retry_after: str) -> str:
     """The value that asks for the longest wait, where the header came more than once."""
     now = time.time()
     waits = [

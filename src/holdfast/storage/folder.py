@@ -26,7 +26,7 @@ from holdfast.storage.disk import (
 )
 from holdfast.storage.draft_file import DraftFile, DraftFolder
 from holdfast.storage.drafts import Draft, open_draft
-from holdfast.storage.faults import file_fault
+from holdfast.storage.faults import draft_fault, file_fault
 from holdfast.storage.interface import Saved, Storage
 from holdfast.storage.names import check_file_name
 
@@ -91,6 +91,8 @@ class FolderStorage(Storage):
             make_folders(target.parent)
             try:
                 file.move_to(target)
+            except FileNotFoundError as error:  # somebody has removed it: it is begun anew
+                raise draft_fault(error, name, str(file.path.parent)) from error
             except OSError as error:
                 if error.errno == errno.EXDEV:
                     return False

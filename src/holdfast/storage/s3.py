@@ -17,6 +17,7 @@ import asyncio
 import atexit
 import functools
 import hashlib
+import importlib.util
 import os
 import re
 import tempfile
@@ -64,6 +65,8 @@ def address_of(url: str) -> tuple[str, str]:
     """The bucket and the prefix that s3://bucket/prefix names."""
     parts = urlsplit(url)
     shown = mask_secrets(url)
+    if importlib.util.find_spec("obstore") is None:
+        raise _missing(shown)
     if "@" in parts.netloc:
         raise InvalidInput(
             f"The address of the storage 's3://***@{parts.netloc.rpartition('@')[2]}' has credentials in it.",
@@ -86,7 +89,17 @@ class S3Storage(Storage):
         self._reader: S3Store | None = None
 
     async def write_stream(self, name: str, chunks: AsyncIterable[bytes]) -> Saved:
-        return await self._upload(name, chunks, PART_BYTES)
+        digest, size = hashlib.sha256(), 0
+
+        async def counted() -> AsyncIterator[bytes]:
+            nonlocal size
+            async for chunk in chunks:
+                digest.update(chunk)
+                size += len(chunk)
+                yield chunk
+
+        await self._upload(name, counted(), PART_BYTES)
+        return Saved(name, size, digest.hexdigest())
 
     async def read(self, name: str) -> AsyncIterator[bytes]:
         key = self._key(name)
@@ -142,23 +155,17 @@ class S3Storage(Storage):
         except OSError as error:
             raise draft_fault(error, name, str(file.path.parent)) from error
 
-    async def _upload(self, name: str, chunks: AsyncIterable[bytes], part_bytes: int) -> Saved:
+    async def _upload(self, name: str, chunks: AsyncIterable[bytes], part_bytes: int) -> None:
         key = self._key(name)
         store = self._store()
         import obstore
 
         writer = obstore.open_writer_async(store, key, buffer_size=part_bytes, max_concurrency=PARTS_AT_ONCE)
-        size = 0
-        digest = hashlib.sha256()
         async for chunk in chunks:
-            if not chunk:
-                continue
-            digest.update(chunk)
-            size += len(chunk)
-            await self._asked(name, writer.write(chunk), is_write=True)
+            if chunk:
+                await self._asked(name, writer.write(chunk), is_write=True)
         # Only this makes an object of it: whatever was raised before leaves none.
         await self._asked(name, writer.close(), is_write=True)
-        return Saved(name, size, digest.hexdigest())
 
     def _key(self, name: str) -> str:
         key = f"{self._prefix}/{check_file_name(name)}".lstrip("/")
@@ -197,16 +204,20 @@ class S3Storage(Storage):
             raise s3_fault(error, name, self._shown, is_write=is_write) from error
 
 
+def _missing(shown: str) -> InvalidInput:
+    return InvalidInput(
+        f"Storage on S3 ({shown}) needs the package obstore, which is not installed.",
+        guidance="pip install 'holdfast[s3]'",
+    )
+
+
 def _connect(bucket: str, shown: str, environ: Mapping[str, str], request_seconds_max: float) -> S3Store:
     """Nothing is sent yet."""
     try:
         from obstore.exceptions import BaseError
         from obstore.store import S3Store
     except ImportError as error:
-        raise InvalidInput(
-            f"Storage on S3 ({shown}) needs the package obstore, which is not installed.",
-            guidance="pip install 'holdfast[s3]'",
-        ) from error
+        raise _missing(shown) from error
 
     def seconds(amount: float) -> timedelta:
         return timedelta(seconds=amount)

@@ -77,11 +77,16 @@ def test_an_item_that_cannot_be_used_is_dead_at_once(downloads: Downloads) -> No
     assert run.attempts == {"request": 1}
 
 
-def test_what_no_request_can_carry_is_dead_at_once(downloads: Downloads) -> None:
-    run = downloads.one({"request": {"url": "https://portal.example", "params": {"a": {"b": 1}}}})
+@pytest.mark.parametrize("field", ["params", "form"])
+def test_what_no_request_can_carry_is_dead_at_once_where_nobody_has_checked_it(
+    downloads: Downloads, field: str
+) -> None:
+    workload = {"request": {"url": "https://portal.example", field: {"a": {"b": 1}}}}
+    downloads.rehearsal.do(downloads.hf.batch("downloads", [workload]))
+    [run] = downloads.rehearsal.drain()
     assert run.error is not None
     assert run.error.category == "permanent"
-    assert run.error.message == "params.a must be a text or a number, not a dict."
+    assert run.error.message == f"request: {field}.a must be a text or a number, not a dict."
     assert run.attempts == {"request": 1}
 
 
@@ -246,7 +251,7 @@ def test_an_answer_that_leads_nowhere_is_told(
 ) -> None:
     server.answer("/reports", status, **headers)
     run = downloads.one({"request": f"{server.url}/reports"})
-    assert refused(run).startswith(f"The portal answered {status} without a download_url")
+    assert refused(run).startswith(f"The portal answered {status} with nothing, without a download_url")
     assert run.error.guidance.startswith("Give the item download: {url: …}")
 
 

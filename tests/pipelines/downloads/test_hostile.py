@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from downloads_scenario import Downloads, fetches, item, rehearsed
+from downloads_scenario import Downloads, entries, fetches, item, rehearsed
 from holdfast.pipelines.downloads.settings import DownloadSettings
 from portal_scenario import Portal, break_at, content_of
 from scripted_server import ScriptedServer
 
 NORTH = content_of("north")
 SIZE = len(NORTH)
+HALF = break_at(SIZE)
 SECRET = "s3cr3t-of-the-portal"
 
 
@@ -75,7 +76,7 @@ def test_a_rest_that_makes_a_file_too_large_is_not_fetched(
         monkeypatch.setenv("HOLDFAST_DOWNLOAD_BYTES_MAX", str(SIZE - 1))
         [run] = downloads.rehearsal.drain()
         assert run.error_types == ["service_unavailable", "file_too_large"]
-        assert [status for _, status, _ in fetches(portal)] == [200, 503, 206]
+        assert [entry.range for entry in entries(portal, "download")] == [0, HALF, HALF]
         assert downloads.files == {}
 
 
@@ -242,6 +243,18 @@ def test_a_secret_is_nowhere_to_be_found_even_where_the_portal_repeats_it(
     assert "***" in json.dumps([event.data for event in run.events])
 
 
+def test_an_answer_that_leads_to_an_address_with_the_secret_in_it_is_told(
+    tmp_path: Path, server: ScriptedServer
+) -> None:
+    server.answer("/reports", json={"download_url": f"/file?token={SECRET}"})
+    with rehearsed(
+        tmp_path, settings_of(auth=f"{server.url}=PORTAL"), HOLDFAST_SECRET_PORTAL=SECRET
+    ) as downloads:
+        run = downloads.one({"request": f"{server.url}/reports"}).expect("failed")
+    assert run.error.message == "The portal's answer leads to an address that has our credentials in it."
+    assert {asked.path for asked in server.requests} == {"/reports"}
+
+
 def test_a_secret_that_a_worker_does_not_have_is_told_by_its_name(
     tmp_path: Path, server: ScriptedServer
 ) -> None:
@@ -280,6 +293,6 @@ def test_half_of_a_broken_file_is_never_under_its_name(downloads: Downloads, por
     downloads.submit(item(portal, download=["break", "503"], file="north.csv"))
     downloads.rehearsal.drain(within=900)
     assert downloads.files == {}
-    assert downloads.drafts == [NORTH[: break_at(SIZE)]]
+    assert downloads.drafts == [NORTH[:HALF]]
     downloads.rehearsal.drain()
     assert downloads.files == {"north.csv": NORTH}

@@ -129,7 +129,7 @@ def test_an_address_that_cannot_be_asked_at_is_refused_with_its_field(url: str) 
 def test_a_password_in_an_address_is_refused_and_not_repeated(url: str) -> None:
     for workload in ({"request": url}, {"request": URL, "download": url}):
         refused = refusal_of(workload)
-        assert "The address has a password in it." in str(refused)
+        assert "The address has a user name or a password in it." in str(refused)
         assert "hunter2" not in f"{refused} {refused.guidance}"
         assert "HOLDFAST_DOWNLOAD_AUTH" in refused.guidance
 
@@ -179,7 +179,7 @@ def headed(headers: dict[str, str]) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    "bodies", [{"json": {}, "form": {}}, {"form": {"a": 1}, "body": ""}, {"json": 0, "form": {}, "body": "x"}]
+    "bodies", [{"json": {}, "form": {}}, {"body": "", "form": {"a": 1}}, {"json": 0, "body": "x", "form": {}}]
 )
 def test_a_request_has_one_body(bodies: dict[str, Any]) -> None:
     refused = refusal_of({"request": {"url": URL, **bodies}})
@@ -270,3 +270,38 @@ def test_what_is_no_place_stays_as_it_is(url: str) -> None:
 
 def test_what_is_filled_in_is_not_looked_through_again() -> None:
     assert filled("https://a/{x}", {"x": "{y}", "y": "no"}) == "https://a/{y}"
+
+
+@pytest.mark.parametrize("name", ["Host", "X-Forwarded-Host", "Forwarded"])
+def test_who_submits_an_item_does_not_choose_the_host_that_credentials_go_to(name: str) -> None:
+    for workload in (
+        {"request": {"url": URL, "headers": {name: "evil.example"}}},
+        {"request": URL, "download": {"headers": {name: "evil.example"}}},
+    ):
+        assert "is set by the pipeline itself" in str(refusal_of(workload))
+
+
+@pytest.mark.parametrize("url", ["/{ticket", "/ticket}", "/{}", "/{report-id}", "/{ticket!r}", "/{0.a}"])
+def test_a_place_that_is_none_is_told_and_not_sent(url: str) -> None:
+    refused = refusal_of({"request": URL, "download": URL + url})
+    assert "download.url: It has a brace that is no part of a {field}" in str(refused)
+
+
+@pytest.mark.parametrize("field", ["params", "form"])
+def test_what_no_request_can_carry_is_refused(field: str) -> None:
+    refused = refusal_of({"request": {"url": URL, field: {"a": {"b": 1}}}})
+    assert str(refused) == f"request: {field}.a must be a text or a number, not a dict."
+
+
+def test_items_of_one_batch_have_files_and_keys_of_their_own() -> None:
+    take_in = TakingIn()
+    take_in({"request": URL, "file": "a", "key": "one"}, 0)
+    for other, told in (({"file": "a"}, "the same file, 'a'"), ({"key": "one"}, "the same key, 'one'")):
+        with pytest.raises(InvalidInput, match=told):
+            take_in({"request": URL, **other}, 1)
+
+
+def test_another_request_under_the_same_key_of_a_batch_has_another_key() -> None:
+    one, other = (TakingIn("june")({"request": {"url": URL, "json": report}}) for report in ("a", "b"))
+    assert one["key"] != other["key"]
+    assert one == TakingIn("june")({"request": {"url": URL, "json": "a"}})

@@ -36,12 +36,12 @@ def headers(**given: str) -> httpx.Headers:
 # Validators
 
 
-@pytest.mark.parametrize("etag", ['"abc"', '""', '"a-b:c/d!"', ' "abc" '])
+@pytest.mark.parametrize("etag", ['"abc"', '"a-b:c/d!"', ' "abc" '])
 def test_a_strong_etag_is_a_validator_before_any_date(etag: str) -> None:
     assert validator_of(headers(etag=etag, last_modified=LONG_AGO, date=NOW)) == etag.strip()
 
 
-@pytest.mark.parametrize("etag", ['W/"abc"', "abc", '"a"b"', '"a b"', '"', '"é"', f'"{"x" * 500}"'])
+@pytest.mark.parametrize("etag", ['W/"abc"', '""', "abc", '"a"b"', '"a b"', '"', '"é"', f'"{"x" * 500}"'])
 def test_another_etag_is_none_and_no_date_takes_its_place(etag: str) -> None:
     assert validator_of(headers(etag=etag, last_modified=LONG_AGO, date=NOW)) == ""
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from downloads_scenario import Downloads, fetches, item, rehearsed, sha256
+from downloads_scenario import Downloads, entries, fetches, item, rehearsed, sha256
+from holdfast.pipelines.downloads.fetching import RESUMES_MAX
 from holdfast.storage import Draft
 from portal_scenario import Portal, break_at, content_of
 from scripted_server import ScriptedServer, raw
@@ -20,6 +21,7 @@ NORTH = content_of("north")
 SIZE = len(NORTH)
 HALF = break_at(SIZE)
 LONG_AGO = formatdate(1_600_000_000, usegmt=True)
+NOW = formatdate(1_700_000_000, usegmt=True)
 BREAKS = ["break", "break-reset", "chunked-break"]
 
 
@@ -58,6 +60,14 @@ def test_what_breaks_for_ever_is_given_up_and_no_byte_came_twice(
 
 
 # From one attempt to the next
+
+
+def test_what_breaks_all_the_time_is_left_to_the_next_attempt_after_a_while(
+    downloads: Downloads, portal: Portal
+) -> None:
+    run = downloads.one(item(portal, download=["break"] * (RESUMES_MAX + 2))).expect("completed")
+    assert run.error_types == ["connection_error"]
+    assert sum(sent for _, _, sent in fetches(portal)) == SIZE
 
 
 @pytest.mark.parametrize("trouble", BREAKS)
@@ -123,19 +133,15 @@ def test_a_file_that_is_in_its_place_is_not_fetched_again_where_nobody_heard_of_
 
 
 @pytest.mark.parametrize(
-    ("trouble", "version", "statuses"),
-    [
-        ("no-range", 0, [200, 200]),
-        ("changed", 1, [200, 200]),
-        ("wrong-range", 0, [200, 206, 200]),
-    ],
+    ("trouble", "version", "asked_from"),
+    [("no-range", 0, [0, HALF]), ("changed", 1, [0, HALF]), ("wrong-range", 0, [0, HALF, 0])],
 )
 def test_where_the_rest_does_not_fit_it_begins_anew(
-    downloads: Downloads, silent_portal: Portal, trouble: str, version: int, statuses: list[int]
+    downloads: Downloads, silent_portal: Portal, trouble: str, version: int, asked_from: list[int]
 ) -> None:
     run = downloads.one(item(silent_portal, download=["break", trouble]))
     assert run.attempts["download"] == 1
-    assert [status for _, status, _ in fetches(silent_portal)] == statuses
+    assert [entry.range for entry in entries(silent_portal, "download")] == asked_from
     assert list(downloads.files.values()) == [content_of("north", version=version)]
     assert run.outputs["download"]["resumed"] == 0
 
@@ -162,7 +168,9 @@ def test_a_file_that_never_fits_ends_in_plain_words(downloads: Downloads, silent
 
 def answered(status: str, body: bytes, **headers: str) -> Callable[[BaseHTTPRequestHandler], None]:
     """This and the end of the connection, however much was announced."""
-    lines = [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    # Said beforehand, or the next request might be sent on a connection that is about to end.
+    told = {**headers, "Connection": "close"}
+    lines = [f"{name.replace('_', '-')}: {value}" for name, value in told.items()]
     return raw("\r\n".join([f"HTTP/1.1 {status}", *lines, "", ""]).encode("latin-1") + body)
 
 
@@ -243,14 +251,53 @@ def test_parts_of_two_files_are_found_out_by_the_checksum_and_thrown_away(
     assert story.asked[2] == (None, None)
 
 
-def test_a_file_of_unknown_length_that_is_all_there_is_whole_when_the_portal_says_so(
+def test_a_file_of_unknown_length_that_is_all_there_is_whole_where_its_checksum_proves_it(
     downloads: Downloads, story: Story
 ) -> None:
     story.then("200 OK", b"b\r\nhello world\r\n", Transfer_Encoding="chunked", ETag='"v1"')
     story.then("416 No", b"", Content_Length="0", Content_Range="bytes */11")
-    run = downloads.one(story.item).expect("completed")
+    run = downloads.one({**story.item, "sha256": sha256(b"hello world")}).expect("completed")
     assert run.attempts["download"] == 1
     assert story.asked[1] == ("bytes=11-", '"v1"')
+    assert list(downloads.files.values()) == [b"hello world"]
+
+
+def test_without_a_proof_another_file_may_end_where_this_one_broke(
+    downloads: Downloads, story: Story
+) -> None:
+    story.then("200 OK", b"5\r\nhello\r\n", Transfer_Encoding="chunked", ETag='"v1"')
+    story.then("416 No", b"", Content_Length="0", Content_Range="bytes */5", ETag='"v2"')
+    story.then("200 OK", b"other", Content_Length="5", ETag='"v2"')
+    downloads.one(story.item).expect("completed")
+    assert list(downloads.files.values()) == [b"other"]
+
+
+@pytest.mark.parametrize(
+    ("first", "rest"),
+    [
+        ({"ETag": '"v1"'}, {"ETag": 'W/"v2"'}),
+        ({"ETag": '"v1"'}, {}),
+        ({"Last_Modified": LONG_AGO}, {"Last_Modified": NOW, "Date": NOW}),
+        ({"Last_Modified": LONG_AGO}, {"Last_Modified": NOW}),
+        ({"Last_Modified": LONG_AGO}, {"ETag": '"v2"'}),
+    ],
+)
+def test_a_part_that_does_not_say_that_it_is_of_the_same_file_is_not_taken(
+    downloads: Downloads, story: Story, first: dict[str, str], rest: dict[str, str]
+) -> None:
+    told = {"Date": NOW, **first}
+    story.then("200 OK", b"hello", Content_Length="11", **told)
+    story.then("206 Partial", b" thing", Content_Length="6", Content_Range="bytes 5-10/11", **rest)
+    story.then("200 OK", b"other thing", Content_Length="11", **rest)
+    downloads.one(story.item).expect("completed")
+    assert list(downloads.files.values()) == [b"other thing"]
+
+
+def test_a_part_that_is_longer_than_it_says_is_not_taken(downloads: Downloads, story: Story) -> None:
+    story.then("200 OK", b"hello", Content_Length="11", ETag='"v1"')
+    story.then("206 Partial", b" thing", Content_Length="6", Content_Range="bytes 5-7/11", ETag='"v1"')
+    story.then("200 OK", b"hello world", Content_Length="11", ETag='"v1"')
+    downloads.one(story.item).expect("completed")
     assert list(downloads.files.values()) == [b"hello world"]
 
 
@@ -258,6 +305,16 @@ def test_a_portal_that_has_less_than_what_is_there_has_another_file(
     downloads: Downloads, story: Story
 ) -> None:
     story.then("200 OK", b"b\r\nhello world\r\n", Transfer_Encoding="chunked", ETag='"v1"')
+    story.then("416 No", b"", Content_Length="0", Content_Range="bytes */5")
+    story.then("200 OK", b"short", Content_Length="5", ETag='"v2"')
+    downloads.one(story.item).expect("completed")
+    assert list(downloads.files.values()) == [b"short"]
+
+
+def test_a_portal_that_ends_where_the_first_half_ended_has_another_file(
+    downloads: Downloads, story: Story
+) -> None:
+    story.then("200 OK", b"hello", Content_Length="11", ETag='"v1"')
     story.then("416 No", b"", Content_Length="0", Content_Range="bytes */5")
     story.then("200 OK", b"short", Content_Length="5", ETag='"v2"')
     downloads.one(story.item).expect("completed")
@@ -290,7 +347,7 @@ def test_a_part_that_is_not_the_rest_of_this_file_is_never_appended(
 def test_a_portal_that_sends_the_rest_in_parts_is_asked_for_each(downloads: Downloads, story: Story) -> None:
     story.then("200 OK", b"hello", Content_Length="11", ETag='"v1"')
     story.then("206 Partial", b" wo", Content_Length="3", Content_Range="bytes 5-7/11", ETag='"v1"')
-    story.then("206 Partial", b"rld", Content_Length="3", Content_Range="bytes 8-10/*")
+    story.then("206 Partial", b"rld", Content_Length="3", Content_Range="bytes 8-10/*", ETag='"v1"')
     run = downloads.one(story.item).expect("completed")
     assert [asked for asked, _ in story.asked] == [None, "bytes=5-", "bytes=8-"]
     assert run.outputs["download"]["resumed"] == 2

@@ -27,14 +27,15 @@ NOT_GIVEN = ("auth_error", "permanent", "The portal does not give us this report
 WRONG = ("validation_error", "permanent", "The data is not valid")
 LATE = ("timeout", "transient", "The portal did not answer in time")
 BUSY = ("rate_limit", "transient", "Service temporarily busy")
+TOO_OFTEN = ("rate_limit", "transient", "The portal is asked too often")
 DOWN = ("service_unavailable", "transient", "Processing service unavailable")
 BROKEN = ("connection_error", "transient", "Network connection error")
-UNREADABLE = ("validation_error", "permanent", "The portal answered with something that cannot be used")
+UNREADABLE = ("answer_invalid", "unknown", "The portal answered with something that cannot be used")
 ANY_PHASE: dict[str, Told] = {
     **dict.fromkeys(("400", "405", "409", "413", "422", "451", "499"), WRONG),
     **{"401": NOT_LET_IN, "403": NOT_GIVEN},
     **dict.fromkeys(("408", "504"), LATE),
-    **dict.fromkeys(("425", "429"), BUSY),
+    **{"425": BUSY, "429": TOO_OFTEN},
     **dict.fromkeys(("500", "501", "502", "503", "599"), DOWN),
     **dict.fromkeys(("reset", "close", "garbage"), BROKEN),
     **dict.fromkeys(("slow", "chunked", "gzip"), None),
@@ -44,8 +45,8 @@ INCOMPLETE = ("answer_incomplete", "unknown", "The portal did not say where the 
 TOO_LONG = ("response_too_large", "permanent", "The portal answered the request with more than is read of it")
 REQUESTS: dict[str, Told] = {
     **ANY_PHASE,
-    "404": ("not_found", "permanent", "The portal does not know what was asked for"),
-    "410": ("not_found", "permanent", "The portal does not have this any more"),
+    "404": ("not_found", "permanent", "The portal does not have what was asked for"),
+    "410": ("not_found", "permanent", "The portal does not have what was asked for"),
     **dict.fromkeys(("202", "204", "html", "empty", "no-ticket"), INCOMPLETE),
     **dict.fromkeys(("break", "break-reset", "chunked-break"), BROKEN),
     **dict.fromkeys(("no-length", "not-json"), UNREADABLE),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from downloads_scenario import Downloads, fetches, item, sha256
+from downloads_scenario import Downloads, fetches, item, rehearsed, sha256
 from holdfast.testing.run import Run
 from holdfast.worker.context import Context
-from portal_scenario import Portal, break_at, content_of
+from portal_scenario import HUGE_ANNOUNCED, Portal, break_at, content_of
 from scripted_server import ScriptedServer, raw
 
 NORTH = content_of("north")
@@ -89,6 +90,13 @@ def test_a_size_that_is_announced_otherwise_is_not_waited_for(downloads: Downloa
     assert run.error.user_message == DAMAGED
     assert run.attempts["download"] == 4
     assert downloads.drafts == []
+
+
+def test_a_file_of_ten_terabytes_that_should_be_small_is_not_begun(tmp_path: Path, portal: Portal) -> None:
+    with rehearsed(tmp_path, HOLDFAST_DOWNLOAD_BYTES_MAX=str(2 * HUGE_ANNOUNCED)) as downloads:
+        run = downloads.one(item(portal, download=["huge!"], size=SIZE, sha256=OTHER))
+        assert run.error_types == ["size_mismatch"] * 4
+        assert downloads.drafts == []
 
 
 def test_a_size_that_nobody_announced_is_counted(downloads: Downloads, silent_portal: Portal) -> None:
@@ -190,7 +198,7 @@ def test_a_file_that_is_packed_in_a_way_nobody_knows_is_refused(
 ) -> None:
     server.answer("/file.csv", 200, b"\x0b\x02\x80hello\x03", Content_Encoding="br")
     run = downloads.one({"request": f"{server.url}/reports"})
-    check_ended(run, "validation_error", "permanent")
+    check_ended(run, "answer_invalid", "unknown")
     assert "answered in the coding 'br', which nobody asked for" in run.error.message
     assert downloads.files == {}
 
@@ -210,7 +218,7 @@ def test_an_answer_that_is_neither_file_nor_error_is_refused(
 ) -> None:
     server.answer("/file.csv", status)
     run = downloads.one({"request": f"{server.url}/reports"})
-    check_ended(run, "validation_error", "permanent")
+    check_ended(run, "answer_invalid", "unknown")
     assert f"answered {status}, and not with a file" in run.error.message
 
 
@@ -232,3 +240,17 @@ def test_the_progress_is_told(downloads: Downloads, portal: Portal, monkeypatch:
     downloads.one(item(portal, download=["break"]))
     assert told == sorted(told)
     assert told[-1] == 1.0
+
+
+def test_a_packed_file_of_several_parts_is_whole_wherever_its_chunks_end(
+    downloads: Downloads, server: ScriptedServer
+) -> None:
+    parts = [gzip.compress(b"hello "), gzip.compress(b"world")]
+    for place in (len(parts[0]), len(parts[0]) + 1, len(parts[0]) - 1):
+        packed = b"".join(parts)
+        chunks = [packed[:place], packed[place:]]
+        body = b"".join(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n" for chunk in chunks)
+        head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"
+        server.answer(f"/{place}.csv", act=raw(head, body, b"0\r\n\r\n"))
+        run = downloads.one({"request": f"{server.url}/reports", "download": f"{server.url}/{place}.csv"})
+        assert run.expect("completed").outputs["download"]["size"] == 11

@@ -23,7 +23,7 @@ import httpx
 
 from holdfast.core.errors import HoldfastError, InvalidInput, PermanentError
 from holdfast.core.payload import a_type
-from holdfast.pipelines.downloads.item import Item, filled, item_of, places_in
+from holdfast.pipelines.downloads.item import Item, config_of, filled, item_of, places_in
 from holdfast.pipelines.downloads.settings import origin_of
 from holdfast.steps import http
 from holdfast.steps.http_request import fault_of
@@ -49,17 +49,21 @@ async def ask(ctx: Context, auth: Mapping[str, str]) -> dict[str, Any]:
     item = checked_item(ctx)
     asked = item.asked
     config: dict[str, Any] = {
-        "url": asked.url,
-        "method": asked.method,
+        **config_of(asked),
         "headers": headers_for(asked.url, asked.headers, auth),
-        "params": asked.params,
         "response_bytes_max": ANSWER_BYTES_MAX,
         "timeout": SILENCE_SECONDS_MAX,
-        **{name: value for name in ("json", "form", "body") if (value := getattr(asked, name)) is not None},
     }
     answered = await _answered(call_of(ctx, config, idempotency_key=_key(ctx, item)))
+    url = _download_url(item, answered)
+    if any(value.removeprefix("Bearer ") in url for value in auth.values()):
+        # It would be masked as it is stored, and nobody would be asked for.
+        raise AnswerIncomplete(
+            "The portal's answer leads to an address that has our credentials in it.",
+            guidance="Ask the portal's owner; or give the item download: {url: …}.",
+        )
     return {
-        "download_url": _download_url(item, answered),
+        "download_url": url,
         "sha256": _checksum(answered),
         "status_code": answered["status_code"],
         # What comes of this request is told by it from all else, also from that of another database.
@@ -141,8 +145,8 @@ def _download_url(item: Item, answered: Mapping[str, Any]) -> str:
         given = answered["headers"].get("location")
     if not given:
         raise AnswerIncomplete(
-            f"The portal answered {answered['status_code']} without a download_url in its JSON and without a"
-            " Location.",
+            f"The portal answered {answered['status_code']} with {_media_type(answered)}, without a"
+            " download_url in JSON and without a Location.",
             guidance="Give the item download: {url: …}; {ticket} in it stands for that field of the answer.",
         )
     try:
@@ -158,10 +162,17 @@ def _download_url(item: Item, answered: Mapping[str, Any]) -> str:
     return str(url.copy_with(fragment=None))
 
 
+def _media_type(answered: Mapping[str, Any]) -> str:
+    return answered["headers"].get("content-type", "").partition(";")[0].strip()[:60] or "nothing"
+
+
 def _field(data: Any, place: str) -> str:
     found = data
     for name in place.split("."):
-        found = found.get(name) if isinstance(found, dict) else None
+        if isinstance(found, list) and name.isdecimal() and int(name) < len(found):
+            found = found[int(name)]
+        else:
+            found = found.get(name) if isinstance(found, dict) else None
     if isinstance(found, bool) or not isinstance(found, str | int | float) or found == "":
         raise AnswerIncomplete(
             f"The portal's answer has no {place}, which download.url of the item takes from it"

@@ -20,13 +20,20 @@ import logging
 import os
 import time
 from collections.abc import Mapping
+from contextlib import aclosing
 from typing import Any
 
 import httpx
 
 from holdfast.core.errors import PermanentError, TransientError
 from holdfast.core.retry import parse_retry_after
-from holdfast.pipelines.downloads.asking import as_sent, call_of, checked_item, headers_for
+from holdfast.pipelines.downloads.asking import (
+    SILENCE_SECONDS_MAX,
+    as_sent,
+    call_of,
+    checked_item,
+    headers_for,
+)
 from holdfast.pipelines.downloads.item import Item
 from holdfast.pipelines.downloads.naming import harmless, name_told
 from holdfast.pipelines.downloads.partial import (
@@ -34,13 +41,13 @@ from holdfast.pipelines.downloads.partial import (
     covers_all,
     is_coded,
     is_ended_by_closing,
+    is_of_same,
     note_of,
     range_of,
-    validator_of,
 )
 from holdfast.pipelines.downloads.settings import BYTES_MAX, file_bytes_max, origin_of
 from holdfast.steps.http_body import ResponseInvalid, is_packed, pieces_of
-from holdfast.steps.http_exchange import exchanged, status_error
+from holdfast.steps.http_exchange import exchanged, longest_wait, status_error
 from holdfast.steps.http_request import Request, request_of, shown_url
 from holdfast.steps.interface import StepCall, StepSettings
 from holdfast.storage import Draft, Storage
@@ -48,15 +55,13 @@ from holdfast.worker.context import Context
 
 log = logging.getLogger("holdfast.downloads")
 
-# Nothing came for so long: the connection is given up, and what came is kept.
-SILENCE_SECONDS_MAX = 60.0
 # Within one attempt: how often it goes on after a connection broke, and begins anew with another file.
 RESUMES_MAX = 10
 FRESH_STARTS_MAX = 2
 RESUME_SECONDS_MIN, RESUME_SECONDS_MAX = 0.1, 5.0
 
 # In words that are as true of the last attempt as of the first.
-_ANEW = "It is fetched anew while retries are left. If it stays so,"
+_STAYS = "If it stays so,"
 
 
 class _Anew(Exception):
@@ -71,8 +76,9 @@ async def fetch(ctx: Context, requested: Mapping[str, Any], auth: Mapping[str, s
     url = requested["download_url"]
     key = hashlib.sha256(f"{requested['id']}\n{url}".encode()).hexdigest()[:40]
     async with storage.draft(key) as draft:
-        saved, resumed = draft.kept, 0
-        if saved is None:  # else an attempt has kept it, and its report was lost
+        # By an attempt whose report was lost. Who retries it by hand wants what is there now.
+        saved, resumed = draft.kept if ctx.attempt > 1 else None, 0
+        if saved is None:
             fetching = Fetching(ctx, item, requested, auth, draft)
             name = await fetching.until_whole()
             saved = await draft.keep(item.file or f"downloads/{ctx.execution_id}/{name}")
@@ -158,15 +164,18 @@ class Fetching:
     async def _take(self, response: httpx.Response, request: Request, call: StepCall) -> None:
         status, shown = response.status_code, request.shown
         if status == 416 and self._draft.size:
-            if covers_all(response.headers, self._draft.size):
+            # A file of another length may end here as well: only a proof tells that this one does.
+            is_all = covers_all(response.headers, self._draft.size)
+            if is_all and self._is_proved(Note.of(self._draft.note)):
                 return
             raise _Anew("the portal has less than what is there")
         if status >= 400:
             raise await status_error(response, request, call)
         if status in (202, 204):
             raise _not_ready(response, shown)
+        ends_at = None
         if status == 206 and self._draft.size:
-            total = self._continued(response)
+            total, ends_at = self._continued(response)
             self.resumed += 1
         elif status in (200, 203):
             note = note_of(response, self._url, name_told(response.headers, str(response.url)))
@@ -178,10 +187,10 @@ class Fetching:
             raise ResponseInvalid(
                 f"{shown} answered {status}, and not with a file.", guidance="Ask the portal's owner."
             )
-        await self._append(response, total, shown)
+        await self._append(response, total, ends_at, shown)
 
-    def _continued(self, response: httpx.Response) -> int | None:
-        """The length of the whole, as a part that fits tells it."""
+    def _continued(self, response: httpx.Response) -> tuple[int | None, int]:
+        """The length of the whole, as a part that fits tells it, and where the part ends."""
         note, told = Note.of(self._draft.note), range_of(response.headers)
         if told is None or told.first != self._draft.size:
             raise _Anew("the portal sent another part than was asked for")
@@ -189,14 +198,13 @@ class Fetching:
             raise _Anew("the portal packed what comes next")
         if note.total is not None and told.total not in (None, note.total):
             raise _Anew("it has another length now")
-        validator = validator_of(response.headers)
-        if note.validator and validator and validator != note.validator:
+        if not is_of_same(note, response.headers) and not self._sha256:
             raise _Anew("it is another file now")
         total = note.total if told.total is None else told.total
         if total is None and not self._is_proved(note):
             raise _Anew("the portal does not say whether more comes after what comes next")
         self._check_announced(total, "The portal")
-        return total
+        return total, told.last + 1
 
     def _check_announced(self, total: int | None, shown: str) -> None:
         if total is not None and total > self._bytes_max:
@@ -223,15 +231,20 @@ class Fetching:
         """Whether more than the end of what is sent tells that it is whole."""
         return bool(self._sha256 or note.sha256) or self._item.size is not None
 
-    async def _append(self, response: httpx.Response, total: int | None, shown: str) -> None:
+    async def _append(
+        self, response: httpx.Response, total: int | None, ends_at: int | None, shown: str
+    ) -> None:
         draft = self._draft
-        async for piece in pieces_of(response):
-            if draft.size + len(piece) > self._bytes_max:
-                await draft.discard()
-                raise self._too_large(f"{shown} sent more than {self._bytes_max:,} bytes")
-            await draft.write(piece)
-            if total:
-                self._ctx.progress(min(draft.size / total, 1.0))
+        async with aclosing(pieces_of(response)) as pieces:
+            async for piece in pieces:
+                if draft.size + len(piece) > self._bytes_max:
+                    await draft.discard()
+                    raise self._too_large(f"{shown} sent more than {self._bytes_max:,} bytes")
+                if ends_at is not None and draft.size + len(piece) > ends_at:
+                    raise _Anew("the portal sent more than it had announced")
+                await draft.write(piece)
+                if total:
+                    self._ctx.progress(min(draft.size / total, 1.0))
         is_packed_away = Note.of(draft.note).packed
         if total is not None and not is_packed_away and draft.size != total:
             raise httpx.RemoteProtocolError(f"the file ended after {draft.size:,} of {total:,} bytes")
@@ -253,7 +266,7 @@ class Fetching:
             f"GET {shown_url(httpx.URL(self._url))} went on with another file each time: {reason}.",
             error_type="file_changes",
             user_message="The file changes while it is fetched",
-            guidance=f"{_ANEW} ask the portal's owner.",
+            guidance=f"{_STAYS} ask the portal's owner.",
         )
 
     def _too_large(self, what: str) -> PermanentError:
@@ -271,8 +284,7 @@ def _not_ready(response: httpx.Response, shown: str) -> TransientError:
         f"{shown} answered {response.status_code}: the file is not there yet.",
         error_type="not_ready",
         user_message="The report is not ready yet",
-        guidance="The portal is asked again while retries are left. If it stays so, ask the portal's owner.",
-        retry_after=parse_retry_after(response.headers.get("retry-after"), time.time()),
+        retry_after=parse_retry_after(longest_wait(response.headers.get("retry-after", "")), time.time()),
     )
 
 
@@ -281,5 +293,5 @@ def _mismatch(what: str, told: str) -> TransientError:
         f"It is not the file that was meant: {told}.",
         error_type=f"{what}_mismatch",
         user_message="The file is not the one that was meant, or was damaged on its way",
-        guidance=f"{_ANEW} check the {what} that the item gives, or retry it from the stage request.",
+        guidance=f"{_STAYS} check the {what} that the item gives, or retry it from the stage request.",
     )

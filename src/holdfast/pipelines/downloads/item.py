@@ -18,11 +18,12 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from holdfast.core.errors import HoldfastError, InvalidInput
+from holdfast.core.errors import HoldfastError, InvalidInput, PermanentError
 from holdfast.core.payload import a_type
 from holdfast.pipelines.downloads.settings import AUTH
 from holdfast.steps.http import is_secret_header
-from holdfast.steps.http_request import header_name, header_value, parsed_url
+from holdfast.steps.http_request import header_name, header_value, parsed_url, request_of
+from holdfast.steps.interface import StepCall
 from holdfast.storage import check_file_name
 
 KEY_CHARS_MAX = 200
@@ -30,6 +31,11 @@ URL_CHARS_MAX = 4_000
 
 _PLACE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)\}")
 _BODIES = ("json", "form", "body")
+# The pipeline's own; and those that name another host than the address, to which credentials would go.
+_NOT_THEIRS = frozenset(
+    {"range", "if-range", "accept-encoding", "idempotency-key"}
+    | {"host", "forwarded", "x-forwarded-host", "x-host", "x-original-host"}
+)
 
 Url = Annotated[str, Meta(min_length=1, max_length=URL_CHARS_MAX)]
 Headers = dict[str, str]
@@ -64,7 +70,7 @@ Download = DownloadPart | Url
 File = Annotated[str, Meta(min_length=1, max_length=500)]
 # $ alone would let a line break pass.
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-fA-F]{64}$", max_length=64)]
-Size = Annotated[int, Meta(ge=0)]
+Size = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Key = Annotated[str, Meta(min_length=1, max_length=KEY_CHARS_MAX)]
 
 
@@ -124,10 +130,11 @@ def _checks(item: Item) -> Iterator[tuple[str, Any]]:
     asked, fetched = item.asked, item.fetched
     yield "request.url", lambda: _check_url(asked.url)
     yield "request.headers", lambda: _check_headers(asked.headers)
-    yield "request", lambda: _check_bodies(asked)
+    yield "request", lambda: _check_request(asked)
     yield "download.headers", lambda: _check_headers(fetched.headers)
     if fetched.url is not None:
         url = _PLACE.sub("x", fetched.url)
+        yield "download.url", lambda: _check_places(url)
         yield "download.url", lambda: _check_url(url)
     if item.file is not None:
         yield "file", lambda: check_file_name(item.file)
@@ -137,7 +144,15 @@ def _checks(item: Item) -> Iterator[tuple[str, Any]]:
 
 def _check_url(text: str) -> None:
     if parsed_url(text).userinfo:
-        raise InvalidInput("The address has a password in it.", guidance=_SECRETS)
+        raise InvalidInput("The address has a user name or a password in it.", guidance=_SECRETS)
+
+
+def _check_places(url: str) -> None:
+    if "{" in url or "}" in url:
+        raise InvalidInput(
+            "It has a brace that is no part of a {field} of the portal's answer.",
+            guidance="Write {ticket}, or {report.id} for a field in another; a brace itself is %7B or %7D.",
+        )
 
 
 def _check_headers(headers: Headers) -> None:
@@ -149,7 +164,7 @@ def _check_headers(headers: Headers) -> None:
         names.add(name)
         if is_secret_header(name):
             raise InvalidInput(f"The header {name} is a secret, and items are shown.", guidance=_SECRETS)
-        if name in ("range", "if-range", "accept-encoding", "idempotency-key"):
+        if name in _NOT_THEIRS:
             raise InvalidInput(f"The header {name} is set by the pipeline itself.", guidance="Leave it out.")
         header_value(value, name)
 
@@ -157,10 +172,24 @@ def _check_headers(headers: Headers) -> None:
 _SECRETS = f"Let the operator name the portal's credentials in {AUTH}; the secret stays with the workers."
 
 
-def _check_bodies(asked: RequestPart) -> None:
-    given = [name for name in _BODIES if getattr(asked, name) is not None]
-    if len(given) > 1:
-        raise InvalidInput(f"It has {' and '.join(given)}; a request has one body.", guidance="Keep one.")
+def _check_request(asked: RequestPart) -> None:
+    """By making it, as it will be made."""
+    try:
+        request_of(StepCall(config=config_of(asked)))
+    except PermanentError as error:
+        raise InvalidInput(str(error).replace("The step has", "It has"), guidance=_FORM) from None
+
+
+def config_of(asked: RequestPart) -> dict[str, Any]:
+    """What an http step would have to say for it."""
+    bodies = {name: value for name in _BODIES if (value := getattr(asked, name)) is not None}
+    return {
+        "url": asked.url,
+        "method": asked.method,
+        "headers": asked.headers,
+        "params": asked.params,
+        **bodies,
+    }
 
 
 def _check_key(key: str) -> None:
@@ -175,6 +204,7 @@ class TakingIn:
     def __init__(self, batch_key: str | None = None) -> None:
         self._batch_key = batch_key
         self._files: set[str] = set()
+        self._keys: set[str] = set()
 
     def __call__(self, workload: Any, place: int = 0) -> Any:
         return self.take(item_of(workload), place)
@@ -186,17 +216,26 @@ class TakingIn:
                 f"An item before it is to be kept in the same file, {item.file!r}.",
                 guidance="Give each its own: the second would replace the first.",
             )
+        if item.key is not None and item.key in self._keys:
+            raise InvalidInput(
+                f"An item before it has the same key, {item.key!r}.",
+                guidance="Give each its own, or none: the portal would take them for one.",
+            )
         if item.file is not None:
             self._files.add(item.file)
         if item.key is None:
-            item = msgspec.structs.replace(item, key=self._key_at(place))
+            item = msgspec.structs.replace(item, key=self._key_of(item, place))
+        else:
+            self._keys.add(item.key)
         return msgspec.to_builtins(item)
 
-    def _key_at(self, place: int) -> str:
+    def _key_of(self, item: Item, place: int) -> str:
         """What the portal is shown, the same whenever it is asked. Where the batch has a key, it follows from
-        that, so that what is submitted again is the same."""
-        text = uuid.uuid4().hex if self._batch_key is None else f"{self._batch_key}\n{place}"
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
+        that and from what is asked for, so that what is submitted again is the same, and nothing else is."""
+        if self._batch_key is None:
+            return uuid.uuid4().hex
+        named = msgspec.json.encode((self._batch_key, place, item.asked))
+        return hashlib.sha256(named).hexdigest()[:32]
 
 
 def places_in(url: str) -> list[str]:

@@ -17,7 +17,7 @@ from holdfast.steps.http_exchange import content_length
 
 _RANGE = re.compile(r"bytes\s+(\d{1,18})-(\d{1,18})/(\d{1,18}|\*)", re.IGNORECASE)
 _UNSATISFIED = re.compile(r"bytes\s+\*/(\d{1,18})", re.IGNORECASE)
-_STRONG_ETAG = re.compile(r'"[\x21\x23-\x7e\x80-\xff]*"')
+_STRONG_ETAG = re.compile(r'"[\x21\x23-\x7e\x80-\xff]+"')
 _DIGEST = re.compile(r"sha-256\s*=\s*:?([A-Za-z0-9+/]{43}=):?", re.IGNORECASE)
 _VALIDATOR_CHARS_MAX = 500
 _DATE_CHARS_MAX = 100
@@ -84,6 +84,16 @@ def _seconds_of(date: str) -> float | None:
         return None if moment is None or moment.tzinfo is None else moment.timestamp()
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
+
+
+def is_of_same(note: Note, headers: httpx.Headers) -> bool:
+    """Whether an answer with a part says that it is of the file of which a part is noted: by its ETag, which
+    must be there where one was; by its date, where only that was there."""
+    etag: str = headers.get("etag", "").strip()
+    modified: str = headers.get("last-modified", "").strip()
+    if note.validator.startswith('"'):
+        return etag == note.validator
+    return not note.validator or (not etag and modified in ("", note.validator))
 
 
 def digest_of(headers: httpx.Headers) -> str | None:

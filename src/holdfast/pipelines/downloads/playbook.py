@@ -28,11 +28,11 @@ workflow:
     errors:
       - status: 404
         error_type: not_found
-        user_message: The portal does not know what was asked for
+        user_message: The portal does not have what was asked for
         guidance: Check the request of the item, then submit it anew.
       - status: 410
         error_type: not_found
-        user_message: The portal does not have this any more
+        user_message: The portal does not have what was asked for
         guidance: Check the request of the item, then submit it anew.
     next: download
   - step: download
@@ -51,7 +51,7 @@ workflow:
         error_type: not_ready
         category: transient
         user_message: The report is not ready yet
-        guidance: The portal is asked again while retries are left. If it stays so, ask the portal's owner.
+        guidance: Will retry automatically. It usually takes a little while.
       - status: 410
         error_type: not_found
         user_message: The portal does not have this report any more
@@ -91,13 +91,19 @@ errors:
     error_type: validation_error
     user_message: The portal leads from one address to the next, and to no answer
     guidance: Check the address that is asked for, then ask the portal's owner.
+  - status: 429
+    error_type: rate_limit
+    user_message: The portal is asked too often
+    guidance: {often}
   - exception: ResponseInvalid
-    error_type: validation_error
+    error_type: answer_invalid
+    category: unknown
     user_message: The portal answered with something that cannot be used
     guidance: Ask the portal's owner.
 """
-_KEPT = "The portal is slow, or the file is large. What was fetched is kept, and a retry goes on from there."
+_KEPT = "The portal is slow, or the file is large. What was fetched is kept, and is not fetched again."
 _SLOW = "The portal is slow, or too busy. If it stays so, ask the portal's owner."
+_OFTEN = "`holdfast limits set portal N` bounds how many requests it sees at once."
 _CREDENTIALS = "Check HOLDFAST_DOWNLOAD_AUTH and the secret that it names, then retry it with force."
 
 
@@ -113,6 +119,7 @@ def playbook_text(settings: DownloadSettings) -> str:
         wave=f"{{{policy}, wave: true}}",
         delay=_seconds(settings.delay_seconds),
         credentials=_CREDENTIALS,
+        often=f'"{_OFTEN}"',
         slow=_SLOW,
         kept=_KEPT,
     )

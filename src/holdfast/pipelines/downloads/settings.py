@@ -73,11 +73,11 @@ def file_bytes_max(environ: Mapping[str, str]) -> int:
     return int(amount)
 
 
-def _seconds(name: str, text: str) -> float:
+def _seconds(name: str, text: str, advice: str = "") -> float:
     try:
         return parse_duration(text, field=name)
     except PolicyInvalid as error:
-        raise InvalidInput(f"{error}.", guidance=f"Set {name} to a duration such as 15m.") from None
+        raise InvalidInput(f"{error}.", guidance=advice or f"Set {name} to a duration such as 15m.") from None
 
 
 def _retries(text: str) -> int:
@@ -90,12 +90,10 @@ def _retries(text: str) -> int:
 
 
 def _delays(text: str) -> tuple[float, ...]:
-    found = tuple(_seconds(RETRY_DELAYS, part) for part in _parts(text))
+    advice = f"Set {RETRY_DELAYS} to durations such as 60,180,300, up to {DELAYS_COUNT_MAX} of them."
+    found = tuple(_seconds(RETRY_DELAYS, part, advice) for part in _parts(text))
     if not 1 <= len(found) <= DELAYS_COUNT_MAX:
-        raise InvalidInput(
-            f"{RETRY_DELAYS} has {len(found)} durations.",
-            guidance=f"Set {RETRY_DELAYS} to durations such as 60,180,300, up to {DELAYS_COUNT_MAX} of them.",
-        )
+        raise InvalidInput(f"{RETRY_DELAYS} has {len(found)} durations.", guidance=advice)
     return found
 
 
