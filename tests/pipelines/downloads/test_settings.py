@@ -186,3 +186,10 @@ def test_wrong_settings_are_told_when_a_process_starts_and_not_by_the_first_item
             check_settings(of_worker=of_worker)
         check_settings(of_worker=not of_worker)
         monkeypatch.delenv(name)
+
+
+def test_a_storage_that_is_none_is_told_when_a_worker_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_STORAGE", "ftp://files.example")
+    with pytest.raises(InvalidInput, match=r"HOLDFAST_STORAGE: .* is no address") as refused:
+        check_settings(of_worker=True)
+    assert refused.value.guidance

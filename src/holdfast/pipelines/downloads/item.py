@@ -76,8 +76,8 @@ Key = Annotated[str, Meta(min_length=1, max_length=KEY_CHARS_MAX)]
 
 class Item(_Part, frozen=True, kw_only=True):
     """One report. `request` and `download` may be given as addresses alone. `file` is where it is kept in the
-    storage; `sha256` and `size` are checked. `key` is sent as Idempotency-Key with the request. `note` is for
-    people."""
+    storage; `sha256` and `size` are checked. `key` is sent as Idempotency-Key with a POST or PATCH. `note` is
+    for people."""
 
     # In the order in which it is shown: what tells it from others comes first.
     file: File | None = None
