@@ -10,6 +10,7 @@ import pytest
 
 from command_scenario import LIMIT_SECONDS, holdfast
 from holdfast import Holdfast
+from holdfast.pipelines.registry import all_functions
 from playbook_files import CHAIN, playbook, written
 from store_scenario import ENVIRONMENT
 
@@ -102,7 +103,8 @@ def test_the_flags_reach_the_worker(
     used = []
 
     def run_worker(hf: Holdfast, *, allow_code: bool, allow_shell: bool, **_: object) -> None:
-        used.append((set(hf._functions), allow_code, allow_shell))
+        assert all_functions().keys() <= hf._functions.keys()
+        used.append((hf._functions.keys() - all_functions().keys(), allow_code, allow_shell))
 
     monkeypatch.setattr("holdfast.Holdfast.run_worker", run_worker)
     assert holdfast(None, "worker", *options).code == 0

@@ -190,7 +190,17 @@ def test_nothing_is_reached_or_imported_when_it_is_opened() -> None:
 def test_without_its_library_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("obstore", "obstore.store", "obstore.exceptions"):
         monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="needs the package obstore") as raised:
+        Storage.open("s3://bucket/prefix")
+    assert raised.value.guidance == "pip install 'holdfast[s3]'"
+
+
+def test_with_a_library_that_cannot_be_loaded_it_says_so_when_it_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     storage = Storage.open("s3://bucket/prefix")
+    for name in ("obstore", "obstore.store", "obstore.exceptions"):
+        monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]
     for verb in (storage.exists("a"), storage.delete("a"), storage.write_stream("a", chunks_of([b"x"]))):
         with pytest.raises(InvalidInput, match="needs the package obstore") as raised:
             run(verb)
