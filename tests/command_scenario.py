@@ -100,11 +100,11 @@ def all_shown(terminal: int) -> bytes:
         shown += part
 
 
-def on_a_terminal(url: str, *args: object, answer: str = "") -> tuple[int, str]:
+def on_a_terminal(url: str, *args: object, answer: str = "", **env: str) -> tuple[int, str]:
     """The exit code and all that the terminal got, when a person types this answer."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "holdfast", *map(str, args), *address_options(url)]
-    environment = {**ENVIRONMENT, "TERM": "xterm", "COLUMNS": "100"}
+    environment = {**ENVIRONMENT, "TERM": "xterm", "COLUMNS": "100", **env}
     started = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
     os.close(theirs)
     try:

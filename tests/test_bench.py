@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import holdfast
-from holdfast.bench import claims, copies, engine_run, fleet, raw, submits
+from holdfast.bench import claims, conf, copies, engine_run, fleet, raw, submits
 from holdfast.bench.fleet import Fleet
 from holdfast.bench.places import Place, PostgresPlace, SqlitePlace, check_statuses, row_counts
 from holdfast.bench.postgres import TemporaryPostgres
@@ -47,6 +47,16 @@ FIGURES = {
     | {"claim_ms", "claim_queued_ratio", "claim_finished_ratio"}
     | {f"{tenth}_tenth_{figure}" for tenth in ("first", "last") for figure in ("rate", "mb")}
     | {"tenths_ratio"},
+    Kind.CONF: {
+        "parse_mb_rate",
+        "peer_mb_rate",
+        "peer_ratio",
+        "rate",
+        "ratio",
+        "archive_rate",
+        "archive_ratio",
+    }
+    | {"raw_rate", "memory_mb", "memory_large_mb", "memory_ratio"},
 }
 
 # More than a batch, and no multiple of it, so that batches of mixed turns occur.
@@ -281,6 +291,72 @@ def test_a_worker_process_ends_with_the_one_that_started_it(tmp_path: Path) -> N
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     run(eventually(lambda: not is_alive(int(killed.stdout))))
+
+
+def test_the_conf_text_is_typical_and_the_same_each_time() -> None:
+    text = conf.conf_text(1_000)
+    assert text == conf.conf_text(1_000)
+    lines = text.decode().split("\n")
+    assert 35 <= sum(len(line) for line in lines) / len([line for line in lines if line]) <= 45
+    assert 5 <= len([line for line in lines if " = " in line]) / 1_000 <= 7
+    assert any(line.startswith("#") for line in lines) and any(line.endswith("\\") for line in lines)
+
+
+def test_raw_inserts_leave_the_same_stanzas_as_the_writer_of_the_pipeline(
+    place: Place, tmp_path: Path
+) -> None:
+    stanzas = conf.PART_ROWS_MAX + 7
+    text = tmp_path / "props.conf"
+    text.write_bytes(conf.conf_text(stanzas))
+
+    async def main() -> None:
+        async with place.database() as ours, place.database() as bare:
+            await conf.stored_seconds(place, ours, text, stanzas)
+            rows = await conf.stored_rows(place, ours)
+            await conf.raw_seconds(place, bare, rows)
+            assert len(rows) == stanzas
+            assert await conf.stored_rows(place, bare) == rows
+
+    asyncio.run(main())
+
+
+def test_an_archive_is_parsed_in_a_process_of_its_own_whose_memory_is_watched(place: Place) -> None:
+    stanzas = conf.STANZAS_PER_FILE + 3
+
+    async def main() -> None:
+        async with place.database() as url:
+            taken = await conf.archive_run(place, url, stanzas)
+            assert taken.seconds > 0 and taken.memory_bytes > 0
+            rows = await conf.stored_rows(place, url)
+            assert {row[3] for row in rows} == {f"etc/apps/TA_{n}/default/props.conf" for n in (0, 1)}
+            await check_statuses(place, url, {"completed": 1})
+
+    run(main())
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["table", "json"])
+def test_a_peer_that_is_not_installed_is_told(options: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conf, "PEER_MODULE", "no_such_parser")
+    asked = ["--store", "sqlite", "--scenario", "conf", "--size", "20", *options]
+    result = CliRunner().invoke(bench, asked)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == f"{conf.PEER_MISSING}\n"
+    if options:
+        assert set(json.loads(result.stdout)["conf"]["sqlite"]) == {
+            name for name in FIGURES[Kind.CONF] if not name.startswith("peer")
+        }
+    else:
+        assert "not installed" in result.stdout
+
+
+@pytest.mark.parametrize("way", [conf.parse_seconds, conf.peer_seconds])
+def test_text_that_was_not_parsed_as_a_whole_has_no_rate(
+    way: Callable[[Path, int], float], tmp_path: Path
+) -> None:
+    text = tmp_path / "props.conf"
+    text.write_bytes(conf.conf_text(5))
+    with pytest.raises(RuntimeError, match=r"5 stanzas were parsed.*not 6"):
+        way(text, 6)
 
 
 def test_work_that_was_not_done_has_no_rate(tmp_path: Path) -> None:

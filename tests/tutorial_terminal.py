@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ SHOWN_SECONDS = 30
 POLL_SECONDS = 0.02
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 SECONDS = re.compile(r"\b\d+(\.\d+)? (s|min)\b")
+HEREDOC = re.compile(r"<<'(\w+)'")
 BLOCK = re.compile(r"^```(\w+(?: \w+)?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -46,6 +48,18 @@ def told_in(page: Path, phrases: Mapping[str, str] | None = None) -> list[tuple[
     for phrase, kind in (phrases or {}).items():
         found += [(match.start(), kind, "") for match in re.finditer(phrase.replace(" ", r"\s"), text)]
     return [(kind, content) for _, kind, content in sorted(found)]
+
+
+def commands_in(block: str) -> Iterator[str]:
+    """One after the other, each with the lines that it goes on in: behind a backslash, or as its heredoc."""
+    lines = iter(block.splitlines())
+    for line in lines:
+        while line.endswith("\\"):
+            line = f"{line[:-1]} {next(lines)}"
+        if (found := HEREDOC.search(line)) is not None:
+            end = found[1]
+            line = "\n".join([line, *takewhile(end.__ne__, lines), end])
+        yield line
 
 
 @dataclass(frozen=True)
@@ -116,7 +130,7 @@ class Terminal:
         }
 
     def type_all(self, block: str) -> None:
-        for line in block.replace("\\\n", " ").splitlines():
+        for line in commands_in(block):
             self.type(line)
 
     def type(self, line: str) -> None:

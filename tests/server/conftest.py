@@ -26,3 +26,12 @@ def patient_servers() -> Iterator[None]:
 def nothing_left_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was leased and nobody has asked for stays until a call, or the end of its connection."""
     monkeypatch.setattr(connection, "LEFT_SECONDS", 600.0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What is uploaded to these servers stays out of the current folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOLDFAST_STORAGE", str(tmp_path_factory.mktemp("files")))
+        patch.setenv("HOLDFAST_SPOOL", str(tmp_path_factory.mktemp("spool")))
+        yield

@@ -1,4 +1,4 @@
-"""What is measured: thirteen kinds of work, and the programs that do them through the public API.
+"""What is measured: fourteen kinds of work, and the programs that do them through the public API.
 
 Each scenario is a pipeline whose handlers do nothing, so that what is left is the engine and its
 database. Those whose figure is a rate have a raw counterpart, see raw.py and submits.py; a second process
@@ -6,7 +6,8 @@ stands beside the first (fleet.py), the default settings beside the best. Of a b
 drain it is shown that they stay as they are where there is ten times as much (batches.py), a full queue
 (claims.py) or a database that has grown (growth.py). A worker behind a server stands beside one at the
 database, and a server with a thousand listeners beside one with none (over_http.py). What it costs to watch
-is shown where a great many executions are in the database (scrapes.py).
+is shown where a great many executions are in the database (scrapes.py). Last comes a built-in pipeline whose
+steps do work of their own, the one for configuration archives (conf.py).
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Kind(Enum):
     HTTP = "executions per second over HTTP, and at the database; milliseconds"
     STREAMS = "executions per second over HTTP with a thousand listeners, and with none"
     SCRAPE = "milliseconds of an answer with a great many rows in the database"
+    CONF = "MB and stanzas per second, of the raw loop and of a peer; MB of memory"
     GROWTH = "executions per second with a great many rows in the way, and without; and of a long drain"
 
 
@@ -174,6 +176,17 @@ SCRAPE = Scenario(
     kind=Kind.SCRAPE,
 )
 
+CONF = Scenario(
+    name="conf",
+    about="so many stanzas of .conf text parsed, beside Splunk's parser library; parsed and stored with the"
+    " index for the search, beside bare inserts without it; a .tar.gz with ten times as many, by the real"
+    " step, and how many times (x) the memory of one with as many it takes",
+    steps=("parse",),
+    size=40_000,
+    size_quick=10_000,
+    kind=Kind.CONF,
+)
+
 SCENARIOS = {
     scenario.name: scenario
     for scenario in (
@@ -190,6 +203,7 @@ SCENARIOS = {
         STREAMS,
         SCRAPE,
         GROWTH,
+        CONF,
     )
 }
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from holdfast.bench import copies, engine_run, growth, over_http, raw, scrapes, submits
+from holdfast.bench import conf, copies, engine_run, growth, over_http, raw, scrapes, submits
 from holdfast.bench.batches import batch_seconds
 from holdfast.bench.claims import claim_seconds
 from holdfast.bench.fleet import drain_seconds
@@ -95,6 +95,7 @@ class Sitting:
             Kind.STREAMS: self._streams,
             Kind.SCRAPE: self._scrape,
             Kind.GROWTH: self._growth,
+            Kind.CONF: self._conf,
         }
         results: Results = {}
         for scenario in SCENARIOS.values():
@@ -292,6 +293,55 @@ class Sitting:
             "first_tenth_mb": round(tenths.first_memory_bytes / 1e6, 1),
             "last_tenth_mb": round(tenths.last_memory_bytes / 1e6, 1),
         }
+
+    async def _conf(self, scenario: Scenario, place: Place) -> Figures:
+        """Where the peer is not installed its figures are missing."""
+        size = self.size_of(scenario)
+        with tempfile.TemporaryDirectory(prefix="holdfast-bench-conf-") as folder:
+            text = Path(folder) / "props.conf"
+            text.write_bytes(conf.conf_text(size))
+            megabytes = text.stat().st_size / 1e6
+            taken = await self._conf_rounds(scenario, place, text)
+        runs: list[conf.ArchiveRun] = []
+        for stanzas in (size, size * conf.ARCHIVE_TIMES):
+            self.progress(f"{scenario.name} on {place.store}: an archive of {stanzas:,} stanzas")
+            async with place.database() as url:
+                runs.append(await conf.archive_run(place, url, stanzas))
+        parsed = megabytes / _counting(taken["parse"])
+        stored, bare = (size / _counting(taken[name]) for name in ("stored", "raw"))
+        archive = size * conf.ARCHIVE_TIMES / runs[1].seconds
+        small, large = (run.memory_bytes for run in runs)
+        figures: Figures = {
+            "parse_mb_rate": round(parsed, 1),
+            "rate": round(stored),
+            "ratio": round(stored / bare, 3),
+            "archive_rate": round(archive),
+            "archive_ratio": round(archive / bare, 3),
+            "raw_rate": round(bare),
+            "memory_mb": round(small / 1e6, 1),
+            "memory_large_mb": round(large / 1e6, 1),
+            "memory_ratio": round(max(large, conf.MEMORY_BYTES_MIN) / max(small, conf.MEMORY_BYTES_MIN), 2),
+        }
+        if taken["peer"]:
+            peer = megabytes / _counting(taken["peer"])
+            figures |= {"peer_mb_rate": round(peer, 1), "peer_ratio": round(parsed / peer, 2)}
+        return figures
+
+    async def _conf_rounds(self, scenario: Scenario, place: Place, text: Path) -> dict[str, list[float]]:
+        """Seconds of each way to do it, in turns."""
+        size = self.size_of(scenario)
+        taken: dict[str, list[float]] = {name: [] for name in ("parse", "peer", "stored", "raw")}
+        for _ in self._rounds_told(scenario, place):
+            taken["parse"].append(conf.parse_seconds(text, size))
+            if conf.has_peer():
+                taken["peer"].append(conf.peer_seconds(text, size))
+            async with place.database() as url:
+                taken["stored"].append(await conf.stored_seconds(place, url, text, size))
+                rows = await conf.stored_rows(place, url)
+            async with place.database() as url:
+                taken["raw"].append(await conf.raw_seconds(place, url, rows))
+            del rows
+        return taken
 
 
 async def _run_with(url: str, *, scenario: Scenario, size: int, concurrency: int) -> float:

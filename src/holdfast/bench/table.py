@@ -8,6 +8,7 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.table import Table
 
+from holdfast.bench.conf import ARCHIVE_TIMES
 from holdfast.bench.growth import long_drain
 from holdfast.bench.raw import BATCH
 from holdfast.bench.scenarios import SCENARIOS, Kind
@@ -103,6 +104,24 @@ def _tenths_cells(figures: Figures, size: int) -> list[str]:
     return [f"{long_drain(size):,}", *rates, f"{figures['tenths_ratio']:.0%}", *memory]
 
 
+def _conf_parse_cells(figures: Figures, size: int) -> list[str]:
+    peer = ["not installed", ""]
+    if "peer_mb_rate" in figures:
+        peer = [f"{figures['peer_mb_rate']:,}", f"x{figures['peer_ratio']:.2f}"]
+    return [f"{size:,}", f"{figures['parse_mb_rate']:,}", *peer]
+
+
+def _conf_store_cells(figures: Figures, size: int) -> list[str]:
+    stored = f"{figures['rate']:,} {figures['ratio']:.0%}"
+    archive = f"{figures['archive_rate']:,} {figures['archive_ratio']:.0%}"
+    return [f"{size:,}", stored, archive, f"{figures['raw_rate']:,}"]
+
+
+def _conf_memory_cells(figures: Figures, size: int) -> list[str]:
+    memory = [f"{figures[name]:,.1f}" for name in ("memory_mb", "memory_large_mb")]
+    return [f"{size:,}", *memory, f"x{figures['memory_ratio']:.2f}"]
+
+
 # Which scenarios a table shows, what stands over its columns, and what is in them.
 _TABLES: list[tuple[set[Kind], list[str], Callable[[Figures, int], list[str]]]] = [
     (
@@ -165,6 +184,21 @@ _TABLES: list[tuple[set[Kind], list[str], Callable[[Figures, int], list[str]]]] 
         ["by tenths", "first /s", "last /s", "of first", "MB first", "MB last"],
         _tenths_cells,
     ),
+    (
+        {Kind.CONF},
+        ["stanzas", "parsed MB/s", "Splunk's parser MB/s", "to Splunk's"],
+        _conf_parse_cells,
+    ),
+    (
+        {Kind.CONF},
+        ["stanzas", "stored /s\nof raw", f"archive x{ARCHIVE_TIMES} /s\nof raw", "raw loop /s"],
+        _conf_store_cells,
+    ),
+    (
+        {Kind.CONF},
+        ["stanzas", "archive: MB more", f"x{ARCHIVE_TIMES}: MB more", "to one"],
+        _conf_memory_cells,
+    ),
 ]
 
 
@@ -172,7 +206,7 @@ def _method(sitting: Sitting) -> str:
     kept = "the better of 2 rounds" if sitting.quick else f"the middle one of {sitting.rounds} rounds"
     sizes = "; --quick: the figures of growth are for a tenth of its full sizes" if sitting.quick else ""
     return (
-        "method: one worker with default settings in this process (processes, http, streams, growth: in"
+        "method: one worker with default settings in this process (processes, http, streams, growth, conf: in"
         " processes of their own), no-op handlers, fresh databases, every commit on disk (SQLite"
         " synchronous=FULL, PostgreSQL"
         f" fsync=on); raw loop: the same rows in batches of {BATCH}, submitted by {BULK:,}; {kept}, what is"

@@ -31,9 +31,10 @@ from holdfast.cli.demo import demo
 from holdfast.cli.doctor import doctor
 from holdfast.cli.events import events
 from holdfast.cli.executions import executions
+from holdfast.cli.ingest import ingest
 from holdfast.cli.limits import limits
 from holdfast.cli.migrate import migrate
-from holdfast.cli.options import EXIT_DATABASE, EXIT_REFUSED
+from holdfast.cli.options import EXIT_DATABASE, EXIT_INTERRUPTED, EXIT_REFUSED
 from holdfast.cli.output import complain
 from holdfast.cli.pause import pause, resume
 from holdfast.cli.queue import queue
@@ -49,14 +50,13 @@ from holdfast.cli.worker import worker
 from holdfast.core.errors import HoldfastError, StoreError, StoreUrlInvalid
 
 # What a shell reports of a program that was interrupted, or whose reader went away.
-EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 EXIT_OUTPUT = 74
 _NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 FAMILIES = {
     "Playbooks": ("run", "validate", "catalog"),
-    "Work": ("submit", "batch", "retry", "cancel", "redrive"),
+    "Work": ("submit", "batch", "ingest", "retry", "cancel", "redrive"),
     "Steer": ("limits", "pause", "resume"),
     "Look": ("status", "executions", "events", "queue", "dead", "audit"),
     "Run": ("serve", "worker", "token", "migrate", "backup", "restored", "doctor"),
@@ -111,7 +111,7 @@ def commands() -> None:
 
 for _command in (
     *(run, validate, catalog),
-    *(submit, batch, retry, cancel, redrive),
+    *(submit, batch, ingest, retry, cancel, redrive),
     *(limits, pause, resume),
     *(status, executions, events, queue, dead, audit),
     *(serve, worker, token, migrate, backup, restored, doctor, demo, bench),

@@ -26,6 +26,7 @@ SCENARIO_NAMES = (
     "streams",
     "scrape",
     "growth",
+    "conf",
 )
 
 
@@ -62,6 +63,7 @@ def bench(quick: bool, as_json: bool, store: str, scenarios: tuple[str, ...], si
         ) from None
     finally:
         _tell_progress("")
+    _tell_missing(results)
     if as_json:
         click.echo(json.dumps(results, indent=2))
     else:
@@ -71,6 +73,13 @@ def bench(quick: bool, as_json: bool, store: str, scenarios: tuple[str, ...], si
 def _tell_progress(text: str) -> None:
     if sys.stderr.isatty():
         click.echo(f"\r\x1b[K{text}", nl=False, err=True)
+
+
+def _tell_missing(results: Results) -> None:
+    from holdfast.bench.conf import PEER_MISSING
+
+    if any("peer_mb_rate" not in figures for figures in results.get("conf", {}).values()):
+        click.echo(PEER_MISSING, err=True)
 
 
 def _show(results: Results, sitting: Sitting) -> None:

@@ -111,7 +111,7 @@ def set_limit(
         say(f"{running} run now; nothing new begins until that is less.")
     if view.manual_reserve == view.max_concurrency:
         hint("All of it is kept for manual work: bulk work under it will wait for ever.")
-    known = {FLEET_LIMIT, *(pipeline.limit for pipeline in PIPELINES)}
+    known = {FLEET_LIMIT, *(pipeline.limit for pipeline in PIPELINES if pipeline.limit)}
     if not view.steps and view.name not in known:
         hint(f"No step that is registered names it yet; steps do so by limit: {view.name}")
 

@@ -49,6 +49,7 @@ FOREIGN_ADVICE = f"Give Holdfast a file of its own (--db, {URL_VARIABLE}); it le
 EXIT_FAILED = 1
 EXIT_REFUSED = 2
 EXIT_DATABASE = 3
+EXIT_INTERRUPTED = 130
 
 
 def database_option(command: Command) -> Command:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from holdfast.addresses import is_server
 from holdfast.cli.going_on import advised, forced_resume, resume_command, typed
-from holdfast.cli.options import EXIT_FAILED, login_name, opened
+from holdfast.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, login_name, opened
 from holdfast.cli.output import hint, show_json, stdout_for_json
 from holdfast.cli.run_end import as_record, show_end, show_kept, told_cut_off
 from holdfast.cli.run_leases import Leases
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from holdfast.playbook.definition import Definition
     from holdfast.worker.attempt import Handler
 
-EXIT_INTERRUPTED = 130
 CONCURRENCY = 16
 GRACE_SECONDS = 5.0
 REFRESH_SECONDS = 0.1
@@ -199,9 +198,9 @@ class Run:
 
     async def _work(self, engine: AnyEngine, story: Story, handlers: Mapping[str, Handler]) -> int:
         screen = screen_for(silent=self._as_json)
-        with _told_by(screen), _interrupt(told_cut_off(story.execution_id, self._resume(story))) as stop:
+        with _told_by(screen), interruptible(told_cut_off(story.execution_id, self._resume(story))) as stop:
             try:
-                async with _working(engine, handlers, story.execution_id) as working:
+                async with working_for(engine, handlers, family=story.execution_id) as working:
                     await self._watch(engine, story, screen, stop, working)
                     if stop.is_set() and any(step.stand is Stand.RUNNING for step in story.steps.values()):
                         screen.say(f"Stopping: what runs may finish within {GRACE_SECONDS:.0f} s.")
@@ -213,7 +212,7 @@ class Run:
         return await self._tell_end(engine, story)
 
     async def _watch(
-        self, engine: AnyEngine, story: Story, screen: Screen, stop: asyncio.Event, working: _Working
+        self, engine: AnyEngine, story: Story, screen: Screen, stop: asyncio.Event, working: Working
     ) -> None:
         leases = Leases(engine, working.worker.worker_id)
         pause, refresh = PAUSE_SECONDS, REFRESH_SECONDS
@@ -363,21 +362,21 @@ def _is_moving(story: Story) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def _working(
-    engine: AnyEngine, handlers: Mapping[str, Handler], execution_id: int
-) -> AsyncIterator[_Working]:
-    """A worker for this execution beside us, for as long as the block lasts; and a sweeper, unless a server
-    sweeps."""
+async def working_for(
+    engine: AnyEngine, handlers: Mapping[str, Handler], *, family: int | None, concurrency: int = CONCURRENCY
+) -> AsyncIterator[Working]:
+    """A worker beside us for as long as the block lasts, for this execution alone or for all that need its
+    handlers; and a sweeper, unless a server sweeps."""
     connection: Connection = (
-        DirectConnection(engine, family=execution_id)
+        DirectConnection(engine, family=family)
         if isinstance(engine, Engine)
-        else engine.connection(family=execution_id)
+        else engine.connection(family=family)
     )
     worker = Worker(
         connection,
         handlers,
         worker_id=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}",
-        concurrency=CONCURRENCY,
+        concurrency=concurrency,
         grace_seconds=GRACE_SECONDS,
         payload_bytes_max=engine.payload_bytes_max,
     )
@@ -386,7 +385,7 @@ async def _working(
         sweeper = Sweeper(engine, lease_seconds=LEASE_SECONDS_DEFAULT, retention_seconds=None)
         sweeping.append(asyncio.create_task(sweeper.run()))
     try:
-        yield _Working(worker, working)
+        yield Working(worker, working)
     finally:
         worker.stop()
         await asyncio.gather(end_tasks(*sweeping), asyncio.wait([working]))
@@ -395,13 +394,13 @@ async def _working(
         working.result()
 
 
-class _Working(NamedTuple):
+class Working(NamedTuple):
     worker: Worker
     task: asyncio.Task[None]
 
 
 @contextlib.contextmanager
-def _interrupt(cut_off: str) -> Iterator[asyncio.Event]:
+def interruptible(cut_off: str) -> Iterator[asyncio.Event]:
     """The first Ctrl-C or SIGTERM asks to stop. A second one ends the process at once, with these words.
     Plain handlers: a step that blocks the event loop must not keep it from that."""
     stop = asyncio.Event()

@@ -259,10 +259,11 @@ def program(app: str | None, url: str | None, functions: tuple[str, ...]) -> Hol
 
 def offer_built_in(hf: Holdfast) -> None:
     """Let its workers run the built-in pipelines. A fleet elsewhere offers what its own program names."""
+    from holdfast.addresses import is_server
     from holdfast.pipelines.registry import all_functions, check_settings
 
     check_settings(of_worker=True)
-    hf.add_functions(all_functions())
+    hf.add_functions(all_functions(has_database=not is_server(hf.url)))
 
 
 def _without_processes(arguments: list[str]) -> list[str]:

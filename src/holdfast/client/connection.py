@@ -114,6 +114,8 @@ class HttpConnection:
     """With `family` the worker is given only jobs of that execution, and of those that were started for it;
     with `untaken` what it leases runs once somebody takes it over."""
 
+    database: str | None = None
+
     def __init__(
         self,
         transport: Transport,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
 import httpx
@@ -31,6 +31,7 @@ from holdfast.wire import BODY_BYTES_MAX, TOKEN_VARIABLE, ErrorAnswer, Problem
 
 CONNECT_SECONDS_MAX = 5.0
 ANSWER_SECONDS_MAX = 65.0
+UPLOAD_SECONDS_MAX = 600.0  # for the storage behind the server to take a file
 JSON = "application/json"
 YAML = "application/yaml"
 
@@ -109,6 +110,23 @@ class Transport:
                 f"What {self._shown} answers is not understood: {error}.",
                 guidance="Is it a Holdfast server, and of a version that fits this one?",
             ) from error
+
+    async def upload(self, path: str, filename: str, file: BinaryIO, /, **query: Any) -> Any:
+        """Send a file, as it is read; the server's answer."""
+        given = {name: _as_text(value) for name, value in query.items()}
+        try:
+            with unlogged():
+                response = await self._client().post(
+                    path,
+                    params=given,
+                    files={"file": (filename, file, "application/octet-stream")},
+                    timeout=httpx.Timeout(UPLOAD_SECONDS_MAX, connect=CONNECT_SECONDS_MAX),
+                )
+        except (httpx.RequestError, OSError) as error:
+            raise self._away(error) from error
+        if not response.is_success:
+            raise self._refused(response)
+        return msgspec.json.decode(response.content)
 
     async def _tried(
         self,

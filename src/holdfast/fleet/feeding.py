@@ -32,6 +32,7 @@ class FedConnection:
         self.release = connection.release
         self.now = connection.now
         self.transaction = connection.transaction
+        self.database = connection.database
         self.close = connection.close
 
     def feed(self, job: Leased) -> None:

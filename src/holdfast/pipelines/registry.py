@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from holdfast.core.errors import InvalidInput
+from holdfast.pipelines.conf_archives import playbook as conf_playbook
+from holdfast.pipelines.conf_archives.settings import ConfSettings, open_storage
 from holdfast.pipelines.downloads.playbook import PATH, playbook_text
 from holdfast.pipelines.downloads.settings import DownloadSettings, file_bytes_max
 from holdfast.playbook.definition import Definition
@@ -36,7 +37,7 @@ class Providing(Protocol):
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     path: str
-    limit: str
+    limit: str | None
     """That its steps name."""
     functions: Callable[[], Mapping[str, Function]]
     """By the names that its playbook calls them by."""
@@ -45,8 +46,10 @@ class Pipeline:
     check_worker: Callable[[Mapping[str, str]], object]
     """What its functions would read of an environment; raises InvalidInput."""
     endpoints: Callable[[], list[Endpoint]]
-    taking_in: Callable[[str | None], TakeIn]
-    """For the items of one batch, which has this key."""
+    taking_in: Callable[[str | None], TakeIn] | None
+    """For the items of one batch, which has this key; None where its work is not submitted in items."""
+    needs_database: bool = False
+    """Whether its functions write into tables: a worker that has only a server does not offer them."""
 
 
 def _downloads_functions() -> Mapping[str, Function]:
@@ -66,15 +69,8 @@ def _downloads_endpoints() -> list[Endpoint]:
 
 
 def _check_downloads_worker(environ: Mapping[str, str]) -> None:
-    from holdfast.steps.interface import StepSettings
-    from holdfast.storage import Storage
-
     file_bytes_max(environ)
-    storage = StepSettings.from_environment(environ).storage
-    try:
-        Storage.open(storage)
-    except InvalidInput as error:
-        raise InvalidInput(f"HOLDFAST_STORAGE: {error}", guidance=error.guidance) from None
+    open_storage(environ)
 
 
 def _taking_in_downloads(key: str | None) -> TakeIn:
@@ -83,7 +79,40 @@ def _taking_in_downloads(key: str | None) -> TakeIn:
     return TakingIn(key)
 
 
+def _conf_functions() -> Mapping[str, Function]:
+    from holdfast.pipelines import conf_archives
+
+    return {
+        f"{conf_archives.__name__}:{name}": getattr(conf_archives, name) for name in conf_archives.__all__
+    }
+
+
+def _conf_text(environ: Mapping[str, str]) -> str:
+    return conf_playbook.playbook_text(ConfSettings.from_environment(environ))
+
+
+def _conf_endpoints() -> list[Endpoint]:
+    from holdfast.pipelines.conf_archives import routes
+
+    return routes.endpoints
+
+
+def _check_conf_worker(environ: Mapping[str, str]) -> None:
+    ConfSettings.from_environment(environ)
+    open_storage(environ)
+
+
 PIPELINES = (
+    Pipeline(
+        path=conf_playbook.PATH,
+        limit=None,
+        functions=_conf_functions,
+        text=_conf_text,
+        check_worker=_check_conf_worker,
+        endpoints=_conf_endpoints,
+        taking_in=None,
+        needs_database=True,
+    ),
     Pipeline(
         path=PATH,
         limit="portal",
@@ -111,8 +140,10 @@ def check_settings(*, of_worker: bool) -> None:
             pipeline.text(os.environ)
 
 
-def all_functions() -> dict[str, Function]:
-    return {name: function for pipeline in PIPELINES for name, function in pipeline.functions().items()}
+def all_functions(*, has_database: bool = True) -> dict[str, Function]:
+    """What a worker offers of them."""
+    offered = [pipeline for pipeline in PIPELINES if has_database or not pipeline.needs_database]
+    return {name: function for pipeline in offered for name, function in pipeline.functions().items()}
 
 
 def all_endpoints() -> list[Endpoint]:
@@ -124,9 +155,9 @@ def built_in(path: str) -> Pipeline | None:
 
 
 def taking_in(path: str, key: str | None = None) -> TakeIn | None:
-    """What takes in the items of a batch with this key; None where its path is no built-in pipeline's."""
+    """What takes in the items of a batch with this key; None where they are stored as they are."""
     found = built_in(path)
-    return None if found is None else found.taking_in(key)
+    return None if found is None or found.taking_in is None else found.taking_in(key)
 
 
 def _loaded(pipeline: Pipeline) -> tuple[Definition, str]:

@@ -48,6 +48,7 @@ from holdfast.server.reading import (
     drain,
 )
 from holdfast.server.services import Services
+from holdfast.server.uploads import Upload
 
 # Of a body that nobody reads, and that has arrived as a whole with the head or right behind it.
 UNREAD_BYTES_MAX = 16 * 1024
@@ -112,7 +113,9 @@ def _specific_first(endpoints: list[Endpoint]) -> list[Endpoint]:
 
 def _route(endpoint: Endpoint, services: Services, bodies: Bodies, access: Access) -> Route:
     async def serve(request: Request) -> Response:
-        size = None if endpoint.body is not None or _has_large_body(request) else 0
+        is_taken = endpoint.body is not None or endpoint.upload
+        size = None if is_taken or _has_large_body(request) else 0
+        upload: Upload | None = None
         try:
             who: Identity = request.scope[WHO]
             who.admit(endpoint.needs)
@@ -122,15 +125,18 @@ def _route(endpoint: Endpoint, services: Services, bodies: Bodies, access: Acces
                 size = len(body)
                 ask.body = _decoded_body(request, endpoint, body)
                 del body  # it may be large, and what it says is kept
+            if endpoint.upload:
+                ask.upload = upload = Upload(request)
             answer = await endpoint.handler(ask)
             response = await _response(ask, endpoint, answer)
             is_left = size is None and not isinstance(response, StreamingResponse)
-            return _Draining(response, request) if is_left else response
         except Exception as error:
             response = problem_response(error)
-            return _Draining(response, request) if size is None else response
+            is_left = size is None
         finally:
             bodies.done(size or 0)
+        is_left = is_left and not (upload is not None and upload.is_read)
+        return _Draining(response, request) if is_left else response
 
     return Route(endpoint.path.replace(":int}", ":number}"), serve, methods=[endpoint.method])
 

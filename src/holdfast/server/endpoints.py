@@ -17,6 +17,7 @@ from holdfast.core.access import Right
 from holdfast.server.access import Access
 from holdfast.server.identity import Identity
 from holdfast.server.services import Services
+from holdfast.server.uploads import Upload
 
 
 class Answer(NamedTuple):
@@ -37,6 +38,7 @@ class Ask:
     who: Identity
     query: Any = None
     body: Any = None
+    upload: Upload | None = None
 
     @property
     def names(self) -> Mapping[str, Any]:
@@ -80,6 +82,8 @@ class Endpoint:
     hot: bool = False
     headers: Mapping[str, str] = field(default_factory=dict)
     """Request headers that mean something here, with what they mean."""
+    upload: bool = False
+    """Files come as multipart/form-data, streamed: the handler reads `ask.upload`; nothing is read before."""
 
     @property
     def name(self) -> str:

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.core.access import Right, roles_with
 from holdfast.server.endpoints import Endpoint
+from holdfast.server.uploads import FILE_FIELD, MEDIA_TYPE
 from holdfast.wire import ErrorAnswer
 
 _NAME = re.compile(r"\{(\w+)(?::(\w+))?\}")
@@ -24,6 +25,13 @@ _TEXTS = {
     202: "Accepted",
     304: "Not changed",
     409: "None was accepted",
+}
+_FILES = {
+    "type": "object",
+    "properties": {
+        FILE_FIELD: {"type": "array", "items": {"type": "string", "format": "binary"}, "minItems": 1}
+    },
+    "required": [FILE_FIELD],
 }
 
 
@@ -82,7 +90,9 @@ def _operation(endpoint: Endpoint, by_kind: dict[str, Any], components: dict[str
     }
     if endpoint.needs is Right.NONE:
         operation["security"] = []
-    if endpoint.body is bytes:
+    if endpoint.upload:
+        operation["requestBody"] = {"required": True, "content": {MEDIA_TYPE: {"schema": _FILES}}}
+    elif endpoint.body is bytes:
         # JSON is YAML, too; there it is an object.
         kinds = {name: "object" if name == "application/json" else "string" for name in endpoint.media_types}
         content = {name: {"schema": {"type": kind}} for name, kind in kinds.items()}

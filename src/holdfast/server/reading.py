@@ -149,7 +149,7 @@ _HELP = "What it takes is described at /docs."
 def decoded_query(request: Request, kind: type | None) -> Any:
     """Each name once, and only those that mean something here."""
     known: Mapping[str, Any] = (
-        {} if kind is None else {field.name: field for field in msgspec.structs.fields(kind)}
+        {} if kind is None else {field.encode_name: field for field in msgspec.structs.fields(kind)}
     )
     text = request.scope.get("query_string", b"")
     if len(text) > QUERY_CHARS_MAX:
@@ -175,7 +175,7 @@ def decoded_query(request: Request, kind: type | None) -> Any:
     except msgspec.ValidationError as error:
         raise Refused(422, "invalid_request", f"The parameters do not fit: {error}.", _HELP) from None
     for name in given:
-        if getattr(found, name) is None:  # as `null` is read where it is no text
+        if getattr(found, known[name].name) is None:  # as `null` is read where it is no text
             message = f"The parameter {name!r} has no value."
             raise Refused(422, "invalid_request", message, "Leave it out, or give one.")
     return found

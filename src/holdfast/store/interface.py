@@ -40,6 +40,7 @@ from holdfast.store.event_rows import EventRowsStore
 from holdfast.store.handler_transaction import StoreTransaction
 from holdfast.store.new_executions import Inserted, NewExecution
 from holdfast.store.stages import HeldStage
+from holdfast.store.tables import TablesStore
 from holdfast.store.tallies import TalliesStore
 
 
@@ -306,7 +307,7 @@ class FailureGroup(NamedTuple):
     guidance: str
 
 
-class Store(EventRowsStore, ControllingStore, AdmittingStore, TalliesStore, Protocol):
+class Store(EventRowsStore, ControllingStore, AdmittingStore, TablesStore, TalliesStore, Protocol):
     """`inserts_at_once` is how many transactions of submits it writes faster together than one by one."""
 
     url: str

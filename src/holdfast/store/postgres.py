@@ -52,6 +52,7 @@ from holdfast.store.postgres_clock import Lead, ServerClock, lead_of
 from holdfast.store.postgres_connections import CONNECT_TIMEOUT_SECONDS, GONE, Connection, Connections
 from holdfast.store.postgres_definitions import PostgresDefinitions
 from holdfast.store.postgres_stages import PostgresStages
+from holdfast.store.postgres_tables import PostgresTables
 from holdfast.store.postgres_tallies import PostgresTallies
 from holdfast.store.postgres_transaction import TRANSACTION_SECONDS_MAX, PostgresTransaction
 from holdfast.store.postgres_waking import PostgresWaking
@@ -101,6 +102,7 @@ class PostgresStore(
     PostgresDefinitions,
     PostgresStages,
     PostgresBatches,
+    PostgresTables,
     PostgresTallies,
     PostgresWaking,
     Controlling,
@@ -155,6 +157,15 @@ class PostgresStore(
                     ) from error
             await asyncio.sleep(pause)
             pause = min(2 * pause, postgres_schema.PAUSE_SECONDS_MAX)
+
+    async def connect(self) -> asyncpg.Connection:
+        """A connection of the caller's own, set up as the store's are."""
+        return await asyncpg.connect(
+            self.url,
+            timeout=CONNECT_TIMEOUT_SECONDS,
+            command_timeout=COMMAND_TIMEOUT_SECONDS,
+            server_settings=_SESSION,
+        )
 
     async def _new_pool(self, **more: Any) -> asyncpg.Pool:
         return await asyncpg.create_pool(

@@ -52,6 +52,7 @@ from holdfast.store.sqlite_claim import SqliteClaim
 from holdfast.store.sqlite_errors import in_our_words
 from holdfast.store.sqlite_schema import COMPATIBILITY, bring_up_to_date
 from holdfast.store.sqlite_stages import SqliteStages
+from holdfast.store.sqlite_tables import SqliteTables
 from holdfast.store.sqlite_tallies import SqliteTallies
 from holdfast.store.sqlite_transaction import (
     TRANSACTION_SECONDS_MAX,
@@ -103,6 +104,7 @@ class SqliteStore(
     SqliteClaim,
     SqliteStages,
     SqliteBatches,
+    SqliteTables,
     SqliteTallies,
     SqliteWaking,
     Controlling,

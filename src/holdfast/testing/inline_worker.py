@@ -218,7 +218,7 @@ class InlineWorker:
     async def _play(self, engine: Engine, job: Leased, lease: LeaseRef) -> None:
         # Here every handler runs in this process; what its real place does not offer is not offered either.
         is_isolated = self.handlers()[job.handler].isolation is not None
-        transactions = None if is_isolated else Transactions(engine.transaction)
+        transactions = None if is_isolated else Transactions(engine.transaction, engine.store.url)
         context = Context(job, lambda fraction: None, transactions)
         place = handler_key(job.path, job.step)  # a step type's handler is that of many steps
         scene = _Scene(self.faults.take(place, context), is_replaced=place in self.replaced)

@@ -13,6 +13,9 @@ from holdfast.worker.transaction import OpenTransaction
 
 
 class Connection(Protocol):
+    database: str | None
+    """The address of the database; None where a server is in front of it."""
+
     async def lease(
         self,
         worker_id: str,
@@ -71,6 +74,7 @@ class DirectConnection:
     ) -> None:
         self._engine = engine
         self._owns_store = owns_store
+        self.database: str | None = engine.store.url
         self.lease = partial(engine.lease, family=family, untaken=untaken)
         self.take_over = engine.take_over
         self.report = engine.report

@@ -114,6 +114,14 @@ class Context:
             raise ValueError(f"progress is a fraction from 0 to 1, not {fraction!r}")
         self._tell_progress(float(fraction))
 
+    @property
+    def database(self) -> str:
+        """The address of Holdfast's database, for a handler that writes more into tables of its own than a
+        transaction can hold; as `transaction`, it is there where the worker is connected to it."""
+        if self._transactions is None or self._transactions.database is None:
+            raise unavailable(self.step)
+        return self._transactions.database
+
     def transaction(self) -> Transaction:
         """A block of SQL in Holdfast's database that commits together with the completion of this step, or
         not at all. Open it late and keep it short: it ends with the handler, at the latest after 5 s on

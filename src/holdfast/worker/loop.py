@@ -143,7 +143,7 @@ class Worker:
         """Work until `stop()` is called, then wind down within the grace period. Cancelled, it drops
         everything at once: what it held runs again when its leases have expired."""
         loop = asyncio.get_running_loop()
-        self._transactions = Transactions(self.connection.transaction)
+        self._transactions = Transactions(self.connection.transaction, self.connection.database)
 
         def on_lost(lease: LeaseRef) -> None:
             loop.call_soon_threadsafe(self._abandon, lease)

@@ -290,9 +290,11 @@ async def _nothing() -> None:
 class Transactions:
     """A worker's way to open them for its attempts."""
 
-    def __init__(self, begin: Callable[[], OpenTransaction]) -> None:
+    def __init__(self, begin: Callable[[], OpenTransaction], database: str | None = None) -> None:
         self._begin = begin
         self._loop = asyncio.get_running_loop()
+        self.database = database
+        """The address of the database; None where only a server is known."""
 
     def for_attempt(self) -> AttemptTransaction:
         return AttemptTransaction(self._begin, self._loop)

@@ -7,6 +7,7 @@ limit or more steps copies it under a path of their own.
 from __future__ import annotations
 
 from holdfast.pipelines.downloads.settings import Credential, DownloadSettings
+from holdfast.pipelines.durations import as_written
 
 PATH = "downloads"
 
@@ -109,7 +110,7 @@ _CREDENTIALS = "Check HOLDFAST_DOWNLOAD_AUTH and the secret that it names, then 
 
 def playbook_text(settings: DownloadSettings) -> str:
     attempts = settings.retries + 1
-    delays = ", ".join(map(_seconds, settings.retry_delays))
+    delays = ", ".join(map(as_written, settings.retry_delays))
     auth = _auth(settings.credentials)
     policy = f"max_attempts: {attempts}, delays: [{delays}]"
     return _TEXT.format(
@@ -117,16 +118,12 @@ def playbook_text(settings: DownloadSettings) -> str:
         auth=auth,
         retry=f"{{{policy}}}",
         wave=f"{{{policy}, wave: true}}",
-        delay=_seconds(settings.delay_seconds),
+        delay=as_written(settings.delay_seconds),
         credentials=_CREDENTIALS,
         often=f'"{_OFTEN}"',
         slow=_SLOW,
         kept=_KEPT,
     )
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.3f}".rstrip("0").rstrip(".")
 
 
 def _auth(credentials: tuple[Credential, ...]) -> str:

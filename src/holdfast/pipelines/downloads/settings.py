@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from holdfast.core.errors import InvalidInput, PolicyInvalid
+from holdfast.core.errors import InvalidInput
 from holdfast.core.masking import mask_secrets
-from holdfast.core.retry import DELAYS_COUNT_MAX, MAX_ATTEMPTS_MAX, parse_duration
+from holdfast.core.retry import MAX_ATTEMPTS_MAX
 from holdfast.core.sizes import parse_bytes
+from holdfast.pipelines.durations import delays_of, parts_of, seconds_of
 
 DELAY = "HOLDFAST_DOWNLOAD_DELAY"
 MAX_RETRIES = "HOLDFAST_DOWNLOAD_MAX_RETRIES"
@@ -58,9 +59,9 @@ class DownloadSettings:
         retries = environ.get(MAX_RETRIES, "").strip()
         delays = environ.get(RETRY_DELAYS, "").strip()
         return cls(
-            delay_seconds=_seconds(DELAY, delay) if delay else DELAY_SECONDS_DEFAULT,
+            delay_seconds=seconds_of(DELAY, delay) if delay else DELAY_SECONDS_DEFAULT,
             retries=_retries(retries) if retries else RETRIES_DEFAULT,
-            retry_delays=_delays(delays) if delays else RETRY_DELAYS_DEFAULT,
+            retry_delays=delays_of(RETRY_DELAYS, delays, "60,180,300") if delays else RETRY_DELAYS_DEFAULT,
             credentials=_credentials(environ.get(AUTH, "")),
         )
 
@@ -73,13 +74,6 @@ def file_bytes_max(environ: Mapping[str, str]) -> int:
     return int(amount)
 
 
-def _seconds(name: str, text: str, advice: str = "") -> float:
-    try:
-        return parse_duration(text, field=name)
-    except PolicyInvalid as error:
-        raise InvalidInput(f"{error}.", guidance=advice or f"Set {name} to a duration such as 15m.") from None
-
-
 def _retries(text: str) -> int:
     most = MAX_ATTEMPTS_MAX - 1
     if not (text.isascii() and text.isdecimal() and len(text) <= 4 and int(text) <= most):
@@ -89,20 +83,8 @@ def _retries(text: str) -> int:
     return int(text)
 
 
-def _delays(text: str) -> tuple[float, ...]:
-    advice = f"Set {RETRY_DELAYS} to durations such as 60,180,300, up to {DELAYS_COUNT_MAX} of them."
-    found = tuple(_seconds(RETRY_DELAYS, part, advice) for part in _parts(text))
-    if not 1 <= len(found) <= DELAYS_COUNT_MAX:
-        raise InvalidInput(f"{RETRY_DELAYS} has {len(found)} durations.", guidance=advice)
-    return found
-
-
-def _parts(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
 def _credentials(text: str) -> tuple[Credential, ...]:
-    found = tuple(_credential(part) for part in _parts(text))
+    found = tuple(_credential(part) for part in parts_of(text))
     if len({(one.origin, one.header) for one in found}) < len(found):
         raise _wrong("the same header of an origin is named twice")
     return found

@@ -1,0 +1,252 @@
+"""What one attempt writes of a run: the rows of its files and stanzas, in parts.
+
+    begin ──▶ PARSING, by this task ──▶ clear what another one left ──▶ parts ──▶ (COMPLETE, by the step)
+
+Each part is one transaction that asks first whether the run is still this attempt's. One that was taken for
+dead and goes on is refused there, so that nothing of two attempts can be mixed. Nobody reads a run's rows
+before it is COMPLETE, which is written with the completion of its step.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from sys import getsizeof
+from typing import Any
+
+import msgspec
+
+from holdfast.core.errors import StaleLease
+from holdfast.core.model import ExecutionStatus
+from holdfast.pipelines.conf_archives.conf_parser import Fault, Stanza
+from holdfast.pipelines.conf_archives.placing import Place
+from holdfast.pipelines.conf_archives.tables import ADD_RUN, executions_in, tables_for
+from holdfast.pipelines.conf_archives.upload import Upload
+from holdfast.store.tables import Row, TableTransaction, TableWriter
+
+PART_ROWS_MAX = 5_000  # each commit merges the index for the search a little
+PART_BYTES_MAX = 6 * 1024**2  # in memory, where a single strange character makes four bytes of each
+FILE_ROW_BYTES = 500
+CLEAR_ROWS = 2_000
+FAULTS_KEPT_MAX = 100  # of a file; all of them are counted
+WORDS_CHARS_MAX = 200_000  # of a stanza, for the search
+WORD_CHARS_MAX = 200
+
+_NO_WORD = re.compile(r"[\x00-/:-@\[-`{-\x7f]+")  # of a text in small letters
+_encode = msgspec.json.Encoder().encode
+
+_FILES = {
+    "sqlite": "INSERT INTO holdfast_conf_files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    "postgresql": """
+        INSERT INTO holdfast_conf_files
+        SELECT * FROM unnest($1::bigint[], $2::int[], $3::text[], $4::text[], $5::text[], $6::text[],
+                             $7::text[], $8::bigint[], $9::text[], $10::int[], $11::int[], $12::text[])""",
+}
+_STANZAS = {
+    "sqlite": "INSERT INTO holdfast_conf_stanzas VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    "postgresql": """
+        INSERT INTO holdfast_conf_stanzas
+        SELECT run, file, name, path, position, line, header, entries,
+               array_to_tsvector(string_to_array(words, ' '))
+        FROM unnest($1::bigint[], $2::int[], $3::text[], $4::text[], $5::int[], $6::int[], $7::boolean[],
+                    $8::text[], $9::text[])
+             AS new (run, file, name, path, position, line, header, entries, words)""",
+}
+
+
+@dataclass(slots=True)
+class FileRead:
+    """One file of the archive, while it is read."""
+
+    path: str
+    place: Place
+    encoding: str
+    size: int
+    sha256: str
+    stanzas: int = 0
+    fault_count: int = 0
+    faults: list[Fault] = field(default_factory=list)
+
+    def add_fault(self, fault: Fault) -> None:
+        self.fault_count += 1
+        if len(self.faults) < FAULTS_KEPT_MAX:
+            self.faults.append(fault)
+
+
+class RunWriter:
+    """Used by one thread. `task_id` is `job-lease`, both of which only grow."""
+
+    def __init__(self, writer: TableWriter, run_id: int, task_id: str, now: Callable[[], float]) -> None:
+        self._writer = writer
+        self._run_id = run_id
+        self._task_id = task_id
+        self._now = now
+        self._is_sqlite = writer.dialect == "sqlite"
+        self._stanzas: list[Row] = []
+        self._words: list[str] = []
+        self._files: list[Row] = []
+        self._bytes = 0
+        self._file_id = 0
+        self.files_parsed = 0
+        self.stanzas_created = 0
+        self.parse_errors = 0
+
+    def begin(self, upload: Upload) -> bool:
+        """Make the run this attempt's; False where it is COMPLETE already."""
+        self._writer.make_tables(tables_for(self._writer.dialect))
+        now = self._now()
+
+        def begin(tx: TableTransaction) -> bool:
+            tx.execute(ADD_RUN, self._run_id, upload.filename, upload.size, upload.sha256, now)
+            status, holder = self._locked(tx)
+            if status == "COMPLETE":
+                return False
+            if holder is not None and _order(holder) > _order(self._task_id):
+                raise self._stale()
+            tx.execute(
+                "UPDATE holdfast_conf_runs SET status = 'PARSING', task_id = $2, last_heartbeat = $3,"
+                " started_at = $3 WHERE id = $1",
+                self._run_id,
+                self._task_id,
+                now,
+            )
+            return True
+
+        return self._writer.write(begin)
+
+    def clear(self, between: Callable[[], None]) -> None:
+        """Remove what an earlier attempt has left, in parts; `between` may end it."""
+        while self._guarded(self._clear_some):
+            between()
+
+    def is_cancelled(self) -> bool:
+        def look(tx: TableTransaction) -> bool:
+            sql = f"SELECT status FROM {executions_in(self._writer.dialect)} WHERE id = $1"
+            return tx.fetch(sql, self._run_id) == [(ExecutionStatus.CANCELLED.value,)]
+
+        return self._writer.write(look)
+
+    def _clear_some(self, tx: TableTransaction) -> int:
+        some = f"SELECT id FROM holdfast_conf_stanzas WHERE run_id = $1 LIMIT {CLEAR_ROWS}"
+        if self._is_sqlite:
+            tx.execute(f"DELETE FROM holdfast_conf_words WHERE rowid IN ({some})", self._run_id)
+        else:
+            some = some.replace("SELECT id", "SELECT ctid")
+        removed = tx.execute(
+            f"DELETE FROM holdfast_conf_stanzas WHERE {'id' if self._is_sqlite else 'ctid'} IN ({some})",
+            self._run_id,
+        )
+        if not removed:
+            tx.execute("DELETE FROM holdfast_conf_files WHERE run_id = $1", self._run_id)
+        return removed
+
+    def add_stanza(self, file: FileRead, stanza: Stanza) -> None:
+        name, position, line, has_header, entries = stanza
+        encoded = _encode(entries).decode()
+        row = (self._run_id, self._file_id, name, file.path, position, line, has_header, encoded)
+        text = _searched(name, entries, is_short=len(encoded) < WORDS_CHARS_MAX)
+        self._make_room(getsizeof(encoded) + getsizeof(text) + getsizeof(name))
+        self._stanzas.append(row)
+        self._words.append(text)
+        file.stanzas += 1
+        if len(self._stanzas) >= PART_ROWS_MAX or self._bytes >= PART_BYTES_MAX:
+            self.flush()
+
+    def _make_room(self, bytes_more: int) -> None:
+        if self._bytes and self._bytes + bytes_more > PART_BYTES_MAX:
+            self.flush()
+        self._bytes += bytes_more
+
+    def end_file(self, file: FileRead) -> None:
+        place = file.place
+        where = (self._run_id, self._file_id, file.path, place.app, place.layer, place.conf)
+        faults = _encode(file.faults).decode()
+        counted = (file.stanzas, file.fault_count, faults)
+        self._make_room(getsizeof(faults) + getsizeof(file.path) + FILE_ROW_BYTES)
+        self._files.append((*where, file.encoding, file.size, file.sha256, *counted))
+        self._file_id += 1
+        self.files_parsed += 1
+        self.stanzas_created += file.stanzas
+        self.parse_errors += file.fault_count
+        if len(self._files) >= PART_ROWS_MAX:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was gathered, in one transaction; also where it is nothing, as a sign of life."""
+        stanzas, words, files = self._stanzas, self._words, self._files
+        self._stanzas, self._words, self._files, self._bytes = [], [], [], 0
+
+        def write(tx: TableTransaction) -> None:
+            if self._is_sqlite:
+                [(last,)] = tx.fetch("SELECT coalesce(max(id), 0) FROM holdfast_conf_stanzas")
+                numbered = list(enumerate(stanzas, last + 1))
+                tx.execute_many(_STANZAS["sqlite"], [(id_, *row) for id_, row in numbered])
+                tx.execute_many(
+                    "INSERT INTO holdfast_conf_words (rowid, words) VALUES (?, ?)",
+                    list(enumerate(words, last + 1)),
+                )
+                tx.execute_many(_FILES["sqlite"], files)
+            else:
+                rows = [
+                    (*row, " ".join(set(words_of(text)))) for row, text in zip(stanzas, words, strict=True)
+                ]
+                tx.execute_many(_STANZAS["postgresql"], rows)
+                tx.execute_many(_FILES["postgresql"], files)
+
+        self._guarded(write)
+
+    def _guarded(self, action: Callable[[TableTransaction], Any]) -> Any:
+        def guarded(tx: TableTransaction) -> Any:
+            is_ours = tx.execute(
+                "UPDATE holdfast_conf_runs SET last_heartbeat = $3"
+                " WHERE id = $1 AND task_id = $2 AND status = 'PARSING'",
+                self._run_id,
+                self._task_id,
+                self._now(),
+            )
+            if not is_ours:
+                raise self._stale()
+            return action(tx)
+
+        return self._writer.write(guarded)
+
+    def _locked(self, tx: TableTransaction) -> tuple[str, str | None]:
+        lock = "" if self._is_sqlite else " FOR UPDATE"
+        [(status, holder)] = tx.fetch(
+            f"SELECT status, task_id FROM holdfast_conf_runs WHERE id = $1{lock}", self._run_id
+        )
+        return status, holder
+
+    def _stale(self) -> StaleLease:
+        return StaleLease(
+            f"Run {self._run_id} is worked on by another attempt; {self._task_id} works in vain."
+        )
+
+
+def _searched(name: str, entries: Iterable[tuple[str, str, int]], *, is_short: bool) -> str:
+    """The text whose words the search finds."""
+    if is_short:
+        return "\n".join([name, *[f"{key} {value}" for key, value, _ in entries]])[:WORDS_CHARS_MAX].lower()
+    parts, chars = [name[:WORDS_CHARS_MAX]], len(name)
+    for key, value, _ in entries:
+        if chars >= WORDS_CHARS_MAX:
+            break
+        parts.append(f"{key} {value[:WORDS_CHARS_MAX]}")
+        chars += len(parts[-1])
+    return "\n".join(parts)[:WORDS_CHARS_MAX].lower()
+
+
+def task_id_of(queue_id: int, fence: str) -> str:
+    """What names an attempt and is no secret: of a fence its number alone."""
+    return f"{queue_id}-{fence.partition('-')[0]}"
+
+
+def _order(task_id: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in task_id.split("-"))
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text, in small letters."""
+    words = _NO_WORD.sub(" ", text.lower()).split(" ")
+    return [word[:WORD_CHARS_MAX] for word in words if word]

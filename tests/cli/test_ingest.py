@@ -1,0 +1,170 @@
+"""`holdfast ingest`: archives from files, uploaded and parsed, on a database and through a server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from command_scenario import LIMIT_SECONDS, Said, holdfast, holdfast_meanwhile, on_a_terminal, process
+from conf_scenario import APP, tgz
+from holdfast import Holdfast
+from holdfast.core.errors import TransientError
+from holdfast.pipelines.conf_archives import parsing
+from holdfast.pipelines.registry import all_functions
+from running import eventually, run
+from store_scenario import opened
+
+
+def places(folder: Path) -> dict[str, str]:
+    return {"HOLDFAST_STORAGE": str(folder / "files"), "HOLDFAST_SPOOL": str(folder / "spool")}
+
+
+@pytest.fixture(autouse=True)
+def folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name, value in places(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("HOLDFAST_CONF_RETRY_DELAYS", "0.01")
+
+
+@pytest.fixture
+def url(store_url: str) -> str:
+    """An empty database, with its tables; the server in front of it, where there is one, has the settings
+    above."""
+
+    async def make() -> None:
+        async with opened(store_url):
+            await asyncio.sleep(0)
+
+    run(make())
+    return store_url
+
+
+def archive(folder: Path, name: str = "web.tgz", content: bytes | None = None) -> Path:
+    path = folder / name
+    path.write_bytes(tgz(APP) if content is None else content)
+    return path
+
+
+def ingested(url: str, *args: object) -> Said:
+    """With a worker at the same database: behind a server the command has none of its own."""
+
+    async def work() -> Said:
+        hf = Holdfast(url)
+        hf.add_functions(all_functions())
+        async with hf, hf.working(concurrency=2):
+            return await holdfast_meanwhile(url, "ingest", *args)
+
+    return run(work())
+
+
+def test_files_are_uploaded_parsed_and_told(url: str, tmp_path: Path) -> None:
+    faulty = archive(tmp_path, "props.conf", b"[a]\nno setting\n")
+    said = ingested(url, archive(tmp_path), faulty)
+    assert said.code == 0, said
+    assert said.out.splitlines()[0].startswith("web.tgz: uploaded, ")
+    assert "Run 1 COMPLETE: 4 files, 6 stanzas" in said.out
+    assert "Run 2 COMPLETE: 1 file, 1 stanza, 1 line could not be read" in said.out
+    assert "/v1/runs/1/stanzas" in said.err
+
+    again = ingested(url, tmp_path / "web.tgz")
+    assert again.code == 0 and "web.tgz: uploaded before, at " in again.out and "; run 1" in again.out
+    other = ingested(url, tmp_path / "web.tgz", "--again", "--json")
+    [told] = other.json["items"]
+    assert (told["id"], told["status"], told["metrics"]["stanzas_created"]) == (3, "COMPLETE", 6)
+
+
+def test_a_run_that_fails_ends_with_the_reason_and_exit_code_1(url: str, tmp_path: Path) -> None:
+    bad = archive(tmp_path, "bad.tgz", b"\x1f\x8bno gzip")
+    said = ingested(url, bad, archive(tmp_path))
+    assert said.code == 1
+    assert "Run 1 FAILED: " in said.out and "Run 2 COMPLETE" in said.out
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [("setup.exe", b"MZ" * 600, "setup.exe"), ("missing.tgz", None, "is not there")],
+)
+def test_what_cannot_be_taken_in_is_refused(
+    url: str, tmp_path: Path, name: str, content: bytes | None, words: str
+) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    said = holdfast(url, "ingest", path)
+    assert said.code == 2 and words in said.err, said
+
+
+def test_a_folder_is_refused_with_the_way_to_pack_it(url: str, tmp_path: Path) -> None:
+    said = holdfast(url, "ingest", tmp_path)
+    assert said.code == 2 and "is a folder" in said.err and "tar czf" in said.err
+
+
+def test_without_waiting_the_run_is_left_to_a_worker(url: str, tmp_path: Path) -> None:
+    said = holdfast(url, "ingest", archive(tmp_path), "--no-wait")
+    assert said.code == 0 and "Run 1 PENDING" in said.out and "once a worker runs" in said.err
+    assert ingested(url, tmp_path / "web.tgz").code == 0
+
+
+def test_a_database_needs_no_worker_beside_the_command(sqlite_url: str, tmp_path: Path) -> None:
+    said = holdfast(sqlite_url, "ingest", archive(tmp_path))
+    assert said.code == 0 and "Run 1 COMPLETE" in said.out
+
+
+def test_a_terminal_shows_a_bar_for_each_file(sqlite_url: str, tmp_path: Path) -> None:
+    bad = archive(tmp_path, "bad.tgz", b"\x1f\x8bno gzip")
+    code, shown = on_a_terminal(sqlite_url, "ingest", archive(tmp_path), bad, **places(tmp_path))
+    assert code == 1
+    assert "run 1 COMPLETE" in shown and "run 2 FAILED" in shown and "━" in shown
+    assert "Run 1 COMPLETE: 4 files, 6 stanzas" in shown
+
+
+def test_a_retry_is_told_once_while_it_waits(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch, failures = parsing._fetch, iter([True, True])
+
+    async def failing(*args: object) -> None:
+        if next(failures, False):
+            raise TransientError("no answer", error_type="storage_unavailable")
+        await fetch(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(parsing, "_fetch", failing)
+    monkeypatch.setenv("HOLDFAST_CONF_RETRY_DELAYS", "0.5,0.5")
+    said = holdfast(sqlite_url, "ingest", archive(tmp_path))
+    assert said.code == 0
+    waiting = [line for line in said.out.splitlines() if "Storage temporarily unavailable" in line]
+    assert waiting and len(waiting) <= 2
+
+
+def test_a_storage_that_does_not_answer_keeps_no_interrupted_command_alive(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    async def becomes(step: str, status: str) -> None:
+        async def has_become() -> bool:
+            return (await asyncio.to_thread(statuses, sqlite_url))[step] == status
+
+        await eventually(has_become)
+
+    path = archive(tmp_path)
+    assert holdfast(sqlite_url, "ingest", path, "--no-wait").code == 0
+    assert holdfast(sqlite_url, "pause", "step", "conf_archives/parse").code == 0
+    with process("ingest", path, "--db", sqlite_url, **places(tmp_path)) as ingesting:
+        run(becomes("store", "done"))
+        [stored] = [file for file in (tmp_path / "files" / "conf_archives").rglob("*") if file.is_file()]
+        stored.unlink()
+        os.mkfifo(stored)  # whoever opens it waits for ever
+        assert holdfast(sqlite_url, "resume", "step", "conf_archives/parse").code == 0
+        run(becomes("parse", "leased"))
+        ingesting.send_signal(signal.SIGINT)
+        _, err = ingesting.communicate(timeout=LIMIT_SECONDS)
+        assert ingesting.returncode == 130 and "is kept" in err and "Traceback" not in err, err
+    assert statuses(sqlite_url)["parse"] == "queued"  # its attempt was given back
+
+
+def statuses(url: str) -> dict[str, str]:
+    jobs = holdfast(url, "queue", "--json").json["items"]
+    return {"parse": "", **{job["step"]: job["status"] for job in jobs}}

@@ -1,0 +1,145 @@
+"""What is large or strange in a run: bounded, told, and the same on both stores."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import io
+import tarfile
+
+import pytest
+
+from conf_scenario import APP, Confs, many_stanzas, pieces, tar, tgz
+from holdfast import Holdfast
+from holdfast.core.errors import InvalidInput, StaleLease
+from holdfast.pipelines.conf_archives import stanzas
+from holdfast.pipelines.conf_archives.effective import effective
+from holdfast.pipelines.conf_archives.intake import Intake, TakenIn
+from holdfast.pipelines.conf_archives.run_writer import RunWriter
+from holdfast.pipelines.conf_archives.settings import open_storage
+from holdfast.pipelines.conf_archives.stanzas import cursor_of
+
+# What is large
+
+
+def test_a_page_of_large_stanzas_ends_before_its_limit(confs: Confs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stanzas, "PAGE_BYTES_MAX", 1_000)
+    text = "".join(f"[s{n}]\nk = {'x' * 400}\n" for n in range(5))
+    run = confs.run("a.conf", text.encode())
+    found: list[str] = []
+    cursor = None
+    for _ in range(10):
+        page = confs.do(confs.reader(run).stanzas(cursor=cursor, limit=100))
+        assert 1 <= len(page.items) <= 2
+        found += [stanza.name for stanza in page.items]
+        if page.is_last:
+            break
+        cursor = cursor_of(page.items[-1])
+    assert found == ["s0", "s1", "s2", "s3", "s4"]
+
+
+def test_what_all_stanzas_inherit_is_merged_for_one_page_alone(confs: Confs) -> None:
+    text = "[default]\n" + "".join(f"k{n} = v\n" for n in range(300))
+    text += "".join(f"[s{n:04}]\n" for n in range(4_000))
+    run = confs.run("a.tgz", tgz({"app/default/props.conf": text}))
+    asked = {"app": None, "conf": None, "name": None}
+    found, end = confs.do(effective(confs.reader(run), **asked, begin=0, limit=2))
+    assert [(stanza.name, len(stanza.keys)) for stanza in found] == [("default", 300), ("s0000", 300)]
+    assert end == 2
+    found, end = confs.do(effective(confs.reader(run), **asked, begin=0, limit=1_000))
+    assert end is not None and len(found) < 1_000  # it would be an answer of many megabytes
+    rest, _ = confs.do(effective(confs.reader(run), **asked, begin=end, limit=1))
+    assert rest[0].name > found[-1].name
+
+
+def test_of_a_key_that_is_often_repeated_a_hundred_places_are_told(confs: Confs) -> None:
+    run = confs.run("a.tgz", tgz({"app/default/props.conf": "[s]\n" + "k = v\n" * 15_000}))
+    [[stanza], end] = confs.do(effective(confs.reader(run), app=None, conf=None, name=None, begin=0, limit=1))
+    [key] = stanza.keys
+    assert (key.line, key.overrides[0], len(key.overrides), end) == (
+        15_001, "app/default/props.conf:15000", 100, None,
+    )  # fmt: skip
+
+
+def test_a_run_without_layers_has_nothing_to_merge(confs: Confs) -> None:
+    run = confs.run("props.conf", b"[a]\nb = c\n")
+    with pytest.raises(InvalidInput, match="nothing to merge"):
+        confs.do(effective(confs.reader(run), app=None, conf=None, name=None, begin=0, limit=1))
+
+
+# What is strange
+
+
+def test_a_link_in_the_place_of_a_file_is_told_as_its_error(confs: Confs) -> None:
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w") as archive:
+        file = tarfile.TarInfo("app/default/a.conf")
+        file.size = 4
+        archive.addfile(file, io.BytesIO(b"[a]\n"))
+        link = tarfile.TarInfo("app/local/a.conf")
+        link.type, link.linkname = tarfile.LNKTYPE, "app/default/a.conf"
+        archive.addfile(link)
+    run = confs.run("a.tar", target.getvalue())
+    assert (run.status, run.metrics.parse_errors) == ("COMPLETE", 1)
+    [told] = confs.files(run, faulty=True)
+    assert told.path == "app/local/a.conf" and "a link to 'app/default/a.conf'" in told.errors[0].message
+
+
+def test_characters_that_are_lost_are_told_with_their_line(confs: Confs) -> None:
+    content = codecs.BOM_UTF16_LE + "[a]\r\nb = ".encode("utf-16-le") + b"\x00\xd8" + "\n".encode("utf-16-le")
+    run = confs.run("a.conf", content)
+    [file] = confs.files(run)
+    assert [error.line for error in file.errors] == [2] and "no utf-16-le" in file.errors[0].message
+
+
+def test_what_was_written_of_a_run_that_fails_for_good_is_removed(confs: Confs) -> None:
+    run = confs.run("late.tar", tar({**many_stanzas(12_000), "../out.conf": "[x]\n"}))
+    assert run.status == "FAILED" and confs.rows(run.id) == (0, 0)
+
+
+def test_the_same_file_at_once_under_several_names_is_one_run(confs: Confs) -> None:
+    content = tgz(APP)
+
+    async def all_at_once() -> list[TakenIn]:
+        intake = Intake(confs.engine, open_storage(), bytes_max=64 * 1024**2)
+        return await asyncio.gather(*(intake.take(f"n{n}.tgz", pieces(content)) for n in range(6)))
+
+    taken = confs.do(all_at_once())
+    assert len({one.run_id for one in taken}) == 1 and sum(one.created for one in taken) == 1
+
+
+@pytest.mark.parametrize("name", ["x" * 180 + ".conf", "a\u202fb.conf"])
+def test_any_name_is_good_for_a_conf(confs: Confs, name: str) -> None:
+    assert confs.run(name, b"[a]\nb = c\n").status == "COMPLETE"
+
+
+def test_empty_files_of_other_names_are_other_runs(confs: Confs) -> None:
+    assert confs.run("empty.conf", b"").id != confs.run("empty.tgz", b"").id
+
+
+def test_a_cursor_beyond_all_files_finds_none(confs: Confs) -> None:
+    run = confs.run("web.tgz", tgz(APP))
+    assert confs.files(run, after=3_000_000_000) == []
+
+
+def test_what_was_written_of_a_run_that_is_cancelled_meanwhile_is_removed(
+    confs: Confs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = confs.upload("many.tgz", tgz(many_stanzas(12_000)))
+    flush, counts = RunWriter.flush, iter(range(100))
+
+    def cancelled_at_the_second(writer: RunWriter) -> None:
+        flush(writer)
+        if next(counts) == 1:
+            asyncio.run(cancel())
+            raise StaleLease("cancelled")
+
+    async def cancel() -> None:
+        hf = Holdfast(confs.rehearsal.url)
+        async with hf:
+            await hf.cancel(taken.run_id)
+
+    monkeypatch.setattr(RunWriter, "flush", cancelled_at_the_second)
+    confs.drain()
+    assert next(counts) > 1 and confs.shown(taken.run_id).status == "FAILED"
+    assert confs.rows(taken.run_id) == (0, 0)
