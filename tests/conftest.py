@@ -7,6 +7,7 @@ started when the first test asks for it; the server ends with the worker, even a
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -18,6 +19,10 @@ from backups import Backups
 from holdfast.bench.postgres import TemporaryPostgres
 
 pytest_plugins = ["watchdog", "s3_server"]
+
+# What a shell starts in the background ignores Ctrl-C, and so would all that the tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 MEMORY_BYTES_MIN = 4 * 1024**3
 

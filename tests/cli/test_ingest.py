@@ -127,10 +127,10 @@ def test_a_retry_is_told_once_while_it_waits(
 ) -> None:
     fetch, failures = parsing._fetch, iter([True, True])
 
-    async def failing(*args: object) -> None:
+    def failing(*args: object) -> None:
         if next(failures, False):
             raise TransientError("no answer", error_type="storage_unavailable")
-        await fetch(*args)  # type: ignore[arg-type]
+        fetch(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(parsing, "_fetch", failing)
     monkeypatch.setenv("HOLDFAST_CONF_RETRY_DELAYS", "0.5,0.5")

@@ -11,13 +11,14 @@ import pytest
 
 from conf_scenario import APP, Confs, many_stanzas, pieces, tar, tgz
 from holdfast import Holdfast
-from holdfast.core.errors import InvalidInput, StaleLease
+from holdfast.core.errors import InvalidInput, PermanentError, StaleLease
 from holdfast.pipelines.conf_archives import stanzas
 from holdfast.pipelines.conf_archives.effective import effective
 from holdfast.pipelines.conf_archives.intake import Intake, TakenIn
 from holdfast.pipelines.conf_archives.run_writer import RunWriter
 from holdfast.pipelines.conf_archives.settings import open_storage
 from holdfast.pipelines.conf_archives.stanzas import cursor_of
+from holdfast.worker.context import Context
 
 # What is large
 
@@ -120,6 +121,22 @@ def test_empty_files_of_other_names_are_other_runs(confs: Confs) -> None:
 def test_a_cursor_beyond_all_files_finds_none(confs: Confs) -> None:
     run = confs.run("web.tgz", tgz(APP))
     assert confs.files(run, after=3_000_000_000) == []
+
+
+def test_a_long_file_without_stanzas_tells_how_far_it_is_read_and_can_be_ended(
+    confs: Confs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[float] = []
+
+    def watched(_: Context, share: float) -> None:
+        told.append(share)
+        if len(told) == 5:
+            raise PermanentError("it is ended", error_type="ended")
+
+    monkeypatch.setattr(Context, "progress", watched)
+    run = confs.run("long.conf", b"# nothing but comments\n" * 100_000)
+    assert run.metrics.error_type == "ended"
+    assert len(told) == 5 and told == sorted(set(told)) and told[-1] < 0.3
 
 
 def test_what_was_written_of_a_run_that_is_cancelled_meanwhile_is_removed(

@@ -37,6 +37,10 @@ async def working(url: str) -> AsyncIterator[None]:
         yield
 
 
+def stored_in(files: Path) -> list[Path]:
+    return [path for path in files.rglob("*") if path.is_file() and path.suffix != ".note"]
+
+
 async def ended(s: Served, run_id: int) -> dict[str, Any]:
     async def look() -> dict[str, Any] | None:
         run: dict[str, Any] = (await s.get(f"/v1/runs/{run_id}")).json
@@ -294,7 +298,24 @@ def test_what_is_too_large_or_no_configuration_is_refused(
         assert len((await s.get("/v1/runs")).json["items"]) == 1
 
     on_a_server(store_url, story)
-    assert len([path for path in files.rglob("*") if path.is_file() and path.suffix != ".note"]) == 1
+    assert len(stored_in(files)) == 1
+
+
+def test_a_file_that_was_changed_on_its_way_is_not_taken_in(store_url: str, files: Path) -> None:
+    async def story(s: Served) -> None:
+        content = tgz(APP)
+        cut = await upload(s, ("web.tgz", content[:-1]), sha256=sha256(content))
+        assert (cut.status, cut.code) == (422, "checksum_mismatch")
+        assert sha256(content) in cut.json["error"]["message"]
+        assert (await s.get("/v1/runs")).json["items"] == []
+        assert stored_in(files) == []
+        whole = await upload(s, ("web.tgz", content), sha256=sha256(content).upper())
+        assert (whole.status, whole.json["sha256"]) == (202, sha256(content))
+        two = await upload(s, ("a.conf", b"[a]\n"), ("b.conf", b"[b]\n"), sha256=sha256(b"[a]\n"))
+        assert two.status == 413
+        assert (await upload(s, ("web.tgz", content), sha256="x")).status == 422
+
+    on_a_server(store_url, story)
 
 
 def test_a_storage_that_is_away_takes_nothing_in_and_says_when_to_come_again(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import shutil
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -10,6 +13,7 @@ import pytest
 from conf_scenario import APP, Confs, many_stanzas, settings_of, sha256, tar, tgz, zipped
 from holdfast.core.errors import PermanentError, TransientError
 from holdfast.pipelines.conf_archives import parsing
+from holdfast.pipelines.conf_archives.run_writer import RunWriter
 from holdfast.pipelines.conf_archives.runs import NotComplete
 from holdfast.pipelines.conf_archives.upload import stored_name
 from holdfast.worker.context import Context
@@ -276,3 +280,64 @@ def test_a_run_outlives_its_history(confs: Confs) -> None:
     assert len(confs.stanzas(run)) == 6
     forgotten = confs.shown(failed.id)
     assert forgotten.status == "FAILED" and "history" in (forgotten.error_message or "")
+
+
+def test_an_attempt_at_what_is_complete_already_changes_nothing(confs: Confs) -> None:
+    run = confs.run("web.tgz", tgz(APP))
+    again = confs.upload("web.tgz", tgz(APP), again=True)
+    complete = (
+        "UPDATE holdfast_conf_runs SET status = 'COMPLETE', task_id = '1-1', started_at = 1, completed_at = 2"
+        " WHERE id = $1"
+    )
+    confs.do(confs.engine.store.write_rows(complete, again.run_id))
+    confs.drain()
+    view = confs.do(confs.engine.view(again.run_id))
+    assert view.outputs["parse"] == {"status": "already_completed"}
+    assert confs.rows(again.run_id) == (0, 0) and confs.rows(run.id) == (4, 6)
+    assert confs.shown(again.run_id).completed_at == 2
+
+
+def test_what_killed_attempts_have_left_in_the_spool_is_removed_and_what_others_use_is_not(
+    confs: Confs,
+) -> None:
+    spool = confs.folder / "spool"
+    left, young, used = (spool / f"conf-{name}" for name in ("left", "young", "used"))
+    for folder in (left, young, used):
+        folder.mkdir(parents=True)
+        (folder / "archive").write_bytes(b"x")
+    for folder in (left, used):
+        os.utime(folder, (1_000_000, 1_000_000))
+    elsewhere = confs.folder / "elsewhere"
+    elsewhere.mkdir()
+    os.utime(elsewhere, (1_000_000, 1_000_000))
+    (spool / "conf-link").symlink_to(elsewhere)
+    holder = os.open(used, os.O_RDONLY)
+    try:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        assert confs.run("web.tgz", tgz(APP)).status == "COMPLETE"
+        assert sorted(path.name for path in spool.glob("conf-*")) == ["conf-link", "conf-used", "conf-young"]
+        assert elsewhere.exists()
+    finally:
+        os.close(holder)
+        (spool / "conf-link").unlink()
+        shutil.rmtree(young)
+        shutil.rmtree(used)
+
+
+def test_a_sign_of_life_is_given_where_nothing_is_written_for_long(
+    confs: Confs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beats: list[float] = []
+    flush = RunWriter.flush
+    asked = "SELECT last_heartbeat FROM holdfast_conf_runs"
+
+    def watched(writer: RunWriter) -> None:
+        flush(writer)
+        [(beat,)] = writer._writer.write(lambda tx: tx.fetch(asked))
+        beats.append(beat)
+
+    monkeypatch.setattr(parsing, "HEARTBEAT_SECONDS", 0.0)
+    monkeypatch.setattr(RunWriter, "flush", watched)
+    run = confs.run("long.conf", b"# nothing but comments\n" * 20_000)
+    assert run.status == "COMPLETE" and len(beats) >= 5
+    assert beats == sorted(set(beats))

@@ -48,13 +48,20 @@ class Intake:
         self._bytes_max = bytes_max
 
     async def take(
-        self, filename: str, chunks: AsyncIterable[bytes], *, lane: Lane = Lane.MANUAL, again: bool = False
+        self,
+        filename: str,
+        chunks: AsyncIterable[bytes],
+        *,
+        lane: Lane = Lane.MANUAL,
+        again: bool = False,
+        expected_sha256: str | None = None,
     ) -> TakenIn:
         draft_key = f"conf-{secrets.token_hex(16)}"
         async with self._storage.draft(draft_key) as draft:
             try:
                 await draft.begin({})
                 sha256, head = await self._written(draft, filename, chunks)
+                check_sha256(filename, sha256, expected_sha256)
             except BaseException:
                 with contextlib.suppress(HoldfastError):  # what led here is what is told
                     await draft.discard()
@@ -136,6 +143,15 @@ def check_kind(filename: str, head: bytes) -> None:
     except PermanentError as error:
         if error.error_type == "unsupported_format":
             raise
+
+
+def check_sha256(filename: str, found: str, expected: str | None) -> None:
+    if expected is not None and found != expected.lower():
+        raise PermanentError(
+            f"The file {filename!r} has come with the SHA-256 {found}, and not {expected.lower()}.",
+            error_type="checksum_mismatch",
+            guidance="It was changed on its way, or the checksum is another file's. Send it again.",
+        )
 
 
 def _key_of(upload: Upload, head: bytes) -> str:

@@ -15,7 +15,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -57,7 +57,7 @@ def parse_upload(ctx: Context) -> dict[str, Any]:
         try:
             with _work_folder() as folder:
                 archive = folder / "archive"
-                asyncio.run(_fetch(open_storage(), upload, archive, beat))
+                _fetch(open_storage(), upload, archive, beat)
                 ctx.progress(FETCHED_SHARE)
                 _read_all(ctx, upload, archive, folder, writer, beat)
         except (PermanentError, StaleLease) as error:
@@ -81,10 +81,10 @@ def parse_upload(ctx: Context) -> dict[str, Any]:
     }
 
 
-async def _fetch(storage: Storage, upload: Upload, target: Path, beat: _Beat) -> None:
+def _fetch(storage: Storage, upload: Upload, target: Path, beat: Callable[[], None]) -> None:
     digest = hashlib.sha256()
-    with target.open("xb") as file:
-        async for chunk in storage.read(upload.file):
+    with target.open("xb") as file, closing(_read(storage, upload.file)) as chunks:
+        for chunk in chunks:
             digest.update(chunk)
             file.write(chunk)
             beat()
@@ -98,21 +98,32 @@ async def _fetch(storage: Storage, upload: Upload, target: Path, beat: _Beat) ->
         )
 
 
-def _read_all(
-    ctx: Context, upload: Upload, archive: Path, folder: Path, writer: RunWriter, beat: _Beat
-) -> None:
-    with archive.open("rb") as file:
-        kind = kind_of(upload.filename, file.read(HEAD_BYTES))
-        if kind is Kind.CONF:
-            _read_file(upload.filename, file, upload.size, writer, beat)
-            return
-    has_conf = False
+def _read(storage: Storage, name: str) -> Generator[bytes, None, None]:
+    """Its event loop stands still between two chunks: what writes to PostgreSQL meanwhile has one, too."""
+    with asyncio.Runner() as runner:
+        chunks = aiter(storage.read(name))
 
+        async def next_chunk() -> bytes | None:
+            return await anext(chunks, None)
+
+        while (chunk := runner.run(next_chunk())) is not None:
+            yield chunk
+
+
+def _read_all(
+    ctx: Context, upload: Upload, archive: Path, folder: Path, writer: RunWriter, beat: Callable[[], None]
+) -> None:
     def told(consumed: int) -> None:
         share = min(1.0, consumed / max(1, upload.size))
         ctx.progress(FETCHED_SHARE + (1 - FETCHED_SHARE) * share * 0.99)
         beat()
 
+    with archive.open("rb") as file:
+        kind = kind_of(upload.filename, file.read(HEAD_BYTES))
+        if kind is Kind.CONF:
+            _read_file(upload.filename, file, upload.size, writer, lambda: told(file.tell()))
+            return
+    has_conf = False
     limits = ConfSettings.from_environment(os.environ).limits
     with closing(members(archive, kind, limits, is_wanted, folder, progress=told)) as found:
         for member in found:
@@ -128,20 +139,26 @@ def _read_all(
         )
 
 
-def _read_file(path: str, file: BinaryIO, size: int, writer: RunWriter, beat: _Beat) -> None:
+def _read_file(path: str, file: BinaryIO, size: int, writer: RunWriter, beat: Callable[[], None]) -> None:
     file.seek(0)
     digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
     encoding, blocks = text_blocks(file)
     read = FileRead(path, place_of(path), encoding, size, digest)
     if encoding.startswith(("utf-16", "utf-32")):
         blocks = _with_losses_told(blocks, read)
-    for found in parse(blocks):
+    for found in parse(_watched(blocks, beat)):
         if isinstance(found, Fault):
             read.add_fault(found)
         else:
             writer.add_stanza(read, found)
-        beat()
     writer.end_file(read)
+
+
+def _watched(blocks: Iterator[str], beat: Callable[[], None]) -> Iterator[str]:
+    """By blocks: a file may have a million lines and no stanza."""
+    for block in blocks:
+        beat()
+        yield block
 
 
 def _with_losses_told(blocks: Iterator[str], read: FileRead) -> Iterator[str]:

@@ -41,10 +41,12 @@ StanzaName = Annotated[str, Meta(max_length=4_000)]
 
 
 class UploadQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """`again` makes a new run of a file that was uploaded before."""
+    """`again` makes a new run of a file that was uploaded before. With `sha256`, in hexadecimal, the one file
+    is taken in only if that is its checksum."""
 
     again: bool = False
     lane: Lane = Lane.MANUAL
+    sha256: Annotated[str, Meta(pattern="^[0-9A-Fa-f]{64}$")] | None = None
 
 
 class UploadedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,10 +148,17 @@ async def upload(ask: Ask) -> Answer:
     intake = Intake(ask.engine, open_storage(), bytes_max=bytes_max)
     taken: list[UploadedRun] = []
     try:
-        async for file in ask.upload.files(bytes_max=bytes_max, files_max=FILES_MAX):
+        files_max = FILES_MAX if ask.query.sha256 is None else 1
+        async for file in ask.upload.files(bytes_max=bytes_max, files_max=files_max):
             _check_fields(ask.upload.fields)
             chunks = _while_admitted(ask, file.chunks)
-            made = await intake.take(file.filename, chunks, lane=ask.query.lane, again=ask.query.again)
+            made = await intake.take(
+                file.filename,
+                chunks,
+                lane=ask.query.lane,
+                again=ask.query.again,
+                expected_sha256=ask.query.sha256,
+            )
             run = await runs.get(made.run_id)
             taken.append(
                 UploadedRun(
@@ -197,7 +206,7 @@ def _refused(error: PermanentError | TransientError | Refused, taken: list[Uploa
     if isinstance(error, TransientError):
         guidance = "Send it again later. What was uploaded before is kept."
         return Refused(503, code, f"{error}{kept}", guidance, retry_after=STORAGE_RETRY_SECONDS)
-    statuses = {"unsupported_format": 415, "file_too_large": 413}
+    statuses = {"unsupported_format": 415, "file_too_large": 413, "checksum_mismatch": 422}
     if code in statuses:
         return Refused(statuses[code], code, f"{error}{kept}", error.guidance or "")
     guidance = error.guidance or "Look at the storage of the server."
