@@ -10,6 +10,7 @@ made on the spot.
 from __future__ import annotations
 
 import asyncio
+import gzip
 import hashlib
 import io
 import tarfile
@@ -54,9 +55,9 @@ APP = {
 }
 
 
-def tar(files: Mapping[str, str | bytes], mode: str = "w") -> bytes:
+def tar(files: Mapping[str, str | bytes]) -> bytes:
     target = io.BytesIO()
-    with tarfile.open(fileobj=target, mode=mode) as archive:  # type: ignore[call-overload]
+    with tarfile.open(fileobj=target, mode="w") as archive:
         for name, text in files.items():
             content = text.encode() if isinstance(text, str) else text
             info = tarfile.TarInfo(name)
@@ -66,14 +67,15 @@ def tar(files: Mapping[str, str | bytes], mode: str = "w") -> bytes:
 
 
 def tgz(files: Mapping[str, str | bytes]) -> bytes:
-    return tar(files, "w:gz")
+    """The same bytes for the same files, whatever the time."""
+    return gzip.compress(tar(files), mtime=0)
 
 
 def zipped(files: Mapping[str, str | bytes]) -> bytes:
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in files.items():
-            archive.writestr(name, text)
+            archive.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
     return target.getvalue()
 
 
@@ -168,6 +170,9 @@ class Confs:
         """Before each retry."""
         events = self.do(self.engine.events(run_id, limit=1_000))
         return [event.data["delay"] for event in events if event.type is EventType.STEP_RETRY]
+
+    def events_of(self, run_id: int) -> list[str]:
+        return [event.type.value for event in self.do(self.engine.events(run_id, limit=1_000))]
 
     def retry(self, run_id: int, **more: Any) -> None:
         self.do(self.engine.retry(run_id, RetryRequest(by="a person", **more)))

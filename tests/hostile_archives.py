@@ -58,6 +58,12 @@ def tar(*entries: bytes) -> bytes:
     return b"".join(entries) + TAR_END
 
 
+def xz(data: bytes, dict_mebibytes: int) -> bytes:
+    """-9 has a dictionary of 64 MiB, -8 of 32, -6 of 8."""
+    lzma2 = {"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": dict_mebibytes * 1024**2}
+    return lzma.compress(data, filters=[lzma2])
+
+
 def tgz(*entries: bytes) -> bytes:
     return gzip.compress(tar(*entries), 6, mtime=0)
 
@@ -78,6 +84,8 @@ class Zipped:
     local_size: int | None = None
     offset: int | None = None
     packed: bytes | None = None
+    before: bytes = b""
+    behind: bytes = b""
     extra: bytes = b""
     disk: int = 0
 
@@ -101,10 +109,11 @@ def zip_of(*entries: Zipped, comment: bytes = b"", **end: int) -> bytes:
         local_size = size if entry.local_size is None else entry.local_size
         local_name = entry.name if entry.local_name is None else entry.local_name
         local_method = entry.method if entry.local_method is None else entry.local_method
+        body += entry.before
         offset = len(body) if entry.offset is None else entry.offset
         sizes = (crc, len(packed), local_size, len(local_name), 0)
         body += struct.pack("<4s5H3L2H", b"PK\3\4", 20, entry.flags, local_method, 0, 0, *sizes)
-        body += local_name + packed
+        body += local_name + packed + entry.behind
         directory += struct.pack(
             "<4s6H3L5H2L",
             *(b"PK\1\2", 20 | 3 << 8, 20, entry.flags, entry.method, 0, 0, crc, len(packed), size),
@@ -160,11 +169,11 @@ def many_tgz(count: int) -> bytes:
     return b"".join([*packed, packer.compress(TAR_END), packer.flush()])
 
 
-def many_zip(count: int) -> bytes:
+def many_zip(count: int, name_of: Callable[[int], bytes] = lambda number: b"%d.conf" % number) -> bytes:
     """More than 65,535 need a zip64 end."""
     body, directory = bytearray(), bytearray()
     for number in range(count):
-        name = b"%d.conf" % number
+        name = name_of(number)
         sizes = (0, 0, 0, len(name), 0)
         directory += struct.pack("<4s6H3L5H2L", b"PK\1\2", 20, 20, 0, 0, 0, 0, *sizes, 0, 0, 0, 0, len(body))
         directory += name
@@ -211,6 +220,8 @@ def _link(name: str, target: bytes, type: bytes = b"2") -> bytes:
 _BIG = tar_entry("a.conf", CONF * 400)
 _CORRUPT_GZ = bytearray(tgz(tar_entry("a.conf", bytes(range(256)) * 8)))
 _CORRUPT_GZ[-6] ^= 0xFF  # in the checksum
+_OTHER_MODE = tar_entry("b.conf").replace(b"0000644", b"0000777", 1)  # than its checksum was made of
+_HIDDEN = zip_of(Zipped(b"hidden.conf"))[: 30 + len(b"hidden.conf") + len(CONF)]  # no directory lists it
 
 HOSTILE: dict[str, Callable[[], bytes]] = {
     # Names
@@ -225,6 +236,9 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
         tar_entry("././@LongLink", b"../" + b"d/" * 80 + b"app.conf\0", b"L"), tar_entry("a.conf")
     ),
     "nul-pax.tar": lambda: tar(pax({"path": b"a\0b.conf"}), tar_entry("a.conf")),
+    "icon-folder.tar": lambda: tar(tar_entry("Icon\r/a.conf")),
+    "another-icon.tar": lambda: tar(tar_entry("a/BigIcon\r")),
+    "control-icon.tar": lambda: tar(tar_entry("a\r/Icon\r")),
     "control.tar": lambda: tar(tar_entry("a\x1b[2J.conf")),
     "empty-name.tar": lambda: tar(tar_entry("")),
     "root-file.tar": lambda: tar(tar_entry(".")),
@@ -248,7 +262,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "sparse-pax.tar": lambda: tar(pax({"GNU.sparse.major": b"1"}), tar_entry("a.conf")),
     # Headers
     "garbage.tar": lambda: b"\xaa" * 2048,
-    "checksum.tar": lambda: tar(tar_entry("a.conf"), tar_entry("b.conf").replace(b"0000644", b"0000777", 1)),
+    "checksum.tar": lambda: tar(tar_entry("a.conf"), _OTHER_MODE),
     "cut-data.tar": lambda: _BIG[:1500],
     "cut-header.tar": lambda: tar_entry("a.conf") + tar_header("b.conf")[:100],
     "cut-after-pax.tar": lambda: tar_entry("a.conf") + pax({"path": b"b.conf"}),
@@ -269,7 +283,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "checksum.tgz": lambda: bytes(_CORRUPT_GZ),
     "no-tar.tgz": lambda: gzip.compress(CONF * 100),
     "nothing.tgz": lambda: gzip.compress(b""),
-    "memory.tar.xz": lambda: lzma.compress(tar(_BIG), preset=9),
+    "memory.tar.xz": lambda: xz(tar(_BIG), dict_mebibytes=65),
     # Bombs
     "zeros.tgz": lambda: zeros_packed(64 * 1024**2),
     "zeros.tar.bz2": lambda: zeros_packed(64 * 1024**2, "bz2"),
@@ -280,6 +294,12 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "deep.tgz": lambda: nested(4),
     "deep.zip": lambda: nested(4, "zip"),
     "nested-dots.zip": lambda: zip_of(Zipped(b"in.tgz", tgz(tar_entry("../app.conf")))),
+    "nested-link.zip": lambda: zip_of(Zipped(b"in.tgz", tgz(_link("a", b"../b")))),
+    "nested-twice.zip": lambda: zip_of(Zipped(b"in.tgz", tgz(tar_entry("a.conf"), tar_entry("a.conf")))),
+    "nested-zeros.tar": lambda: tar(tar_entry("in.tgz", zeros_packed(64 * 1024**2))),
+    "nested-cut.tar": lambda: tar(tar_entry("in.tgz", tgz(_BIG)[:-30])),
+    "nested-checksum.tar": lambda: tar(tar_entry("in.tgz", bytes(_CORRUPT_GZ))),
+    "nested-header.tar": lambda: tar(tar_entry("in.tar", _OTHER_MODE)),
     # Zips
     "absolute.zip": lambda: zip_of(Zipped(b"/etc/app.conf")),
     "drive.zip": lambda: zip_of(Zipped(b"C:\\app.conf")),
@@ -300,7 +320,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "overlap.zip": lambda: zip_of(
         Zipped(b"a.conf", zip_of(Zipped(b"b.conf"))), Zipped(b"b.conf", offset=36, packed=CONF)
     ),
-    "same-offset.zip": lambda: zip_of(Zipped(b"a.conf"), Zipped(b"a.conf", offset=0)),
+    "same-offset.zip": lambda: zip_of(Zipped(b"a/", b""), Zipped(b"a/", b"", offset=0)),
     "offset.zip": lambda: zip_of(Zipped(b"a.conf", offset=10_000)),
     "offset-inside.zip": lambda: zip_of(Zipped(b"a.conf", offset=7)),
     "more-than-said.zip": lambda: zip_of(Zipped(b"a.conf", CONF * 9, 8, size=10)),
@@ -318,6 +338,12 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
         struct.pack("<L", len(CONF)), struct.pack("<L", len(CONF) + 30)
     ),
     "cut.zip": lambda: zip_of(Zipped(b"a.conf"))[:-10],
+    "before-first.zip": lambda: zip_of(Zipped(b"a.conf", before=_HIDDEN)),
+    "between.zip": lambda: zip_of(Zipped(b"a.conf"), Zipped(b"b.conf", before=_HIDDEN)),
+    "before-directory.zip": lambda: zip_of(Zipped(b"a.conf", behind=_HIDDEN)),
+    "hidden-behind-sizes.zip": lambda: zip_of(Zipped(b"a.conf", flags=8, behind=bytes(16) + _HIDDEN)),
+    "sizes-nobody-announced.zip": lambda: zip_of(Zipped(b"a.conf", behind=bytes(16))),
+    "sizes-too-long.zip": lambda: zip_of(Zipped(b"a.conf", flags=8, behind=bytes(17))),
     "prepended.zip": lambda: b"PK\3\4" + zip_of(Zipped(b"a.conf")),
     "appended.zip": lambda: zip_of(Zipped(b"a.conf")) + b"more",
     "huge-directory.zip": lambda: zip_of(Zipped(b"a.conf"), size=2 * 1024**3),

@@ -135,7 +135,8 @@ class Confs:
             " FROM holdfast_conf_files WHERE run_id = $1 ORDER BY file_id",
             run_id,
         )
-        words = "" if self.is_sqlite else ", words::text"
+        # Each word has the number of its run in front of it.
+        words = "" if self.is_sqlite else ", replace(words::text, '''' || run_id || 'z', '''')"
         stanzas = await self.fetch(
             f"SELECT file_id, name, source_path, position, line, has_header, entries{words}"
             " FROM holdfast_conf_stanzas WHERE run_id = $1 ORDER BY file_id, position",
@@ -156,14 +157,18 @@ class Confs:
             [(found,)] = await self.fetch(f"SELECT count(*) FROM holdfast_conf_words {of_run}", run_id)
             assert found == (await self.holder(run_id))[2]
         for kind in range(KINDS):
-            found_by_run = await self.fetch(
-                "SELECT s.run_id, count(*), sum(s.file_id * 100000 + s.position) FROM holdfast_conf_words"
-                " JOIN holdfast_conf_stanzas s ON s.id = holdfast_conf_words.rowid"
-                " WHERE holdfast_conf_words MATCH $1 GROUP BY s.run_id",
-                f"kind{kind}",
-            )
-            assert {run_id for run_id, *_ in found_by_run} >= set(runs)
-            assert len({(count, places) for _, count, places in found_by_run}) == 1, kind
+            found_places = set()
+            for run_id in runs:
+                found_by_run = await self.fetch(
+                    "SELECT s.run_id, count(*), sum(s.file_id * 100000 + s.position) FROM holdfast_conf_words"
+                    " JOIN holdfast_conf_stanzas s ON s.id = holdfast_conf_words.rowid"
+                    " WHERE holdfast_conf_words MATCH $1 GROUP BY s.run_id",
+                    f'"{run_id}zkind{kind}"',
+                )
+                [(found_run, count, places)] = found_by_run
+                assert found_run == run_id
+                found_places.add((count, places))
+            assert len(found_places) == 1, kind
 
 
 @asynccontextmanager

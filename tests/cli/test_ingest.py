@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import os
 import signal
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,8 +18,10 @@ from conf_scenario import APP, tgz
 from holdfast import Holdfast
 from holdfast.core.errors import TransientError
 from holdfast.pipelines.conf_archives import parsing
+from holdfast.pipelines.conf_archives.intake import Intake, TakenIn
 from holdfast.pipelines.registry import all_functions
 from running import eventually, run
+from served_stores import commands_go_through_a_server, served
 from store_scenario import opened
 
 
@@ -103,6 +109,131 @@ def test_a_folder_is_refused_with_the_way_to_pack_it(url: str, tmp_path: Path) -
     assert said.code == 2 and "is a folder" in said.err and "tar czf" in said.err
 
 
+def meanwhile(monkeypatch: pytest.MonkeyPatch, change: Callable[[], None], *, behind: str = "file") -> None:
+    """Let this happen behind the first file or, while it is sent, behind its first chunk. Who takes files in
+    is the command or the server, which runs in this process too."""
+    take, changes = Intake.take, iter([change])
+
+    async def happening(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        async for chunk in chunks:
+            if behind == "chunk":
+                next(changes, lambda: None)()
+            yield chunk
+
+    async def taking(self: Intake, filename: str, chunks: AsyncIterator[bytes], **more: Any) -> TakenIn:
+        taken = await take(self, filename, happening(chunks), **more)
+        next(changes, lambda: None)()
+        return taken
+
+    monkeypatch.setattr(Intake, "take", taking)
+
+
+def vanish(path: Path) -> None:
+    path.unlink()
+
+
+def break_down(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/proc/self/mem")  # a file that opens, and whose first byte gives EIO
+
+
+@pytest.mark.parametrize(
+    ("change", "words"), [(vanish, "No such file or directory"), (break_down, "Input/output error")]
+)
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["text", "json"])
+def test_a_file_that_can_no_longer_be_read_is_told_with_the_runs_made_before_it(
+    url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Path], None],
+    words: str,
+    options: list[str],
+) -> None:
+    first, second = (archive(tmp_path, name, b"[a]\n") for name in ("a.conf", "b.conf"))
+    meanwhile(monkeypatch, lambda: change(second))
+    said = holdfast(url, "ingest", first, second, *options)
+    assert said.code == 2, said
+    told = f"{str(second)!r} cannot be read: {words}. Uploaded before, and kept: run 1 (a.conf)."
+    if options:
+        error = said.json["error"]
+        assert (error["code"], error["message"]) == ("invalid_input", told)
+        assert "Check that it is there" in error["guidance"]
+    else:
+        assert told in said.err and "a.conf: uploaded, 4 bytes; run 1" in said.out
+        assert "Check that it is there" in said.err
+    assert runs_made(url) == [1]
+
+
+@pytest.mark.parametrize(("new_size", "word"), [(1024**2, "shorter"), (33 * 1024**2, "longer")])
+def test_a_file_that_changes_while_it_is_sent_is_refused_and_makes_no_run(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_size: int, word: str
+) -> None:
+    """It is larger than what a connection holds: at its first chunk most of it is still to be read."""
+    path = archive(tmp_path, "big.tgz", b"\x1f\x8b")
+    os.truncate(path, 32 * 1024**2)
+    meanwhile(monkeypatch, lambda: os.truncate(path, new_size), behind="chunk")
+    said = holdfast(url, "ingest", path, "--no-wait")
+    assert said.code == 2, said
+    assert f"{str(path)!r} changed while it was sent: it is {word} than the 33,554,432 bytes" in said.err
+    assert runs_made(url) == []
+    assert holdfast(url, "ingest", path, "--no-wait").code == 0
+
+
+def runs_made(url: str) -> list[int]:
+    return sorted(one["id"] for one in holdfast(url, "executions", "--json").json["items"])
+
+
+def test_what_comes_to_a_server_as_something_else_is_told(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = Intake.take
+
+    async def changed(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        async for chunk in chunks:
+            yield chunk.replace(b"a", b"b")
+
+    async def taking(self: Intake, filename: str, chunks: AsyncIterator[bytes], **more: Any) -> TakenIn:
+        return await take(self, filename, changed(chunks), **more)
+
+    monkeypatch.setattr(Intake, "take", taking)
+    path = archive(tmp_path, "a.conf", b"[a]\n")
+    with served(sqlite_url) as address:
+        said = holdfast(address, "ingest", path, "--no-wait")
+        assert said.code == 2 and "What the server got is not what was sent; it made run 1 of it" in said.err
+        assert f"holdfast cancel 1 --server {address}" in said.err
+
+
+@pytest.mark.parametrize(
+    ("on_disk", "name"),
+    [
+        ("b\\.conf", "b_.conf"),
+        ("default\\props.conf", "default_props.conf"),
+        ("a%22b%.conf", "a_22b%.conf"),
+        ('a"b.conf', 'a"b.conf'),
+        (" a\nb.conf ", "ab.conf"),
+    ],
+)
+def test_a_file_has_the_same_name_on_a_database_and_through_a_server(
+    sqlite_url: str, tmp_path: Path, on_disk: str, name: str
+) -> None:
+    path = archive(tmp_path, on_disk, b"[a]\n")
+
+    def ingested_as() -> list[tuple[str, int]]:
+        said = holdfast(sqlite_url, "ingest", path, "--no-wait", "--json")
+        return [(item["filename"], item["id"]) for item in said.json["items"]]
+
+    assert ingested_as() == [(name, 1)]
+    with commands_go_through_a_server(sqlite_url):
+        assert ingested_as() == [(name, 1)]
+
+
+def test_a_name_of_which_nothing_can_be_kept_is_refused(sqlite_url: str, tmp_path: Path) -> None:
+    said = holdfast(sqlite_url, "ingest", archive(tmp_path, " \x01", b"[a]\n"))
+    assert said.code == 2 and "blanks and control characters only" in said.err
+    said = holdfast(sqlite_url, "ingest", archive(tmp_path, "back\\", b"[a]\n"))
+    assert said.code == 2 and "The file 'back_' has a name that none of the accepted formats has" in said.err
+
+
 def test_without_waiting_the_run_is_left_to_a_worker(url: str, tmp_path: Path) -> None:
     said = holdfast(url, "ingest", archive(tmp_path), "--no-wait")
     assert said.code == 0 and "Run 1 PENDING" in said.out and "once a worker runs" in said.err
@@ -155,14 +286,22 @@ def test_a_storage_that_does_not_answer_keeps_no_interrupted_command_alive(
     with process("ingest", path, "--db", sqlite_url, **places(tmp_path)) as ingesting:
         run(becomes("store", "done"))
         [stored] = [file for file in (tmp_path / "files" / "conf_archives").rglob("*") if file.is_file()]
-        stored.unlink()
-        os.mkfifo(stored)  # whoever opens it waits for ever
-        assert holdfast(sqlite_url, "resume", "step", "conf_archives/parse").code == 0
-        run(becomes("parse", "leased"))
-        ingesting.send_signal(signal.SIGINT)
-        _, err = ingesting.communicate(timeout=LIMIT_SECONDS)
+        with kept_waiting(stored):
+            assert holdfast(sqlite_url, "resume", "step", "conf_archives/parse").code == 0
+            run(becomes("parse", "leased"))
+            ingesting.send_signal(signal.SIGINT)
+            _, err = ingesting.communicate(timeout=LIMIT_SECONDS)
         assert ingesting.returncode == 130 and "is kept" in err and "Traceback" not in err, err
     assert statuses(sqlite_url)["parse"] == "queued"  # its attempt was given back
+
+
+@contextlib.contextmanager
+def kept_waiting(path: Path) -> Iterator[None]:
+    """Whoever opens it waits, for as long as the kernel lets somebody have a file alone (45 seconds)."""
+    with path.open("r+b") as file:
+        fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)  # of those who wait; SIGIO would end this process
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        yield
 
 
 def statuses(url: str) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """What a client makes of a server that answers nonsense, and of what it is given that cannot be sent."""
 
 from base64 import b64encode
+from io import BytesIO
 from typing import Any
 
 import pytest
@@ -28,6 +29,24 @@ def test_an_answer_that_cannot_be_unpacked_is_a_server_that_cannot_be_understood
         server.answer("/api/info", 200, b"no gzip at all", content_encoding="gzip")
         with pytest.raises(ServerUnavailable):
             asked(server.url)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"<html>", b"", b"\xff", b"[]", b'{"run_id": 1, "created": true}', b'{"run_id": "1", "created": true}'],
+)
+def test_what_is_answered_to_an_upload_may_not_be_understood_either(answer: bytes) -> None:
+    async def story(url: str) -> None:
+        transport = Transport(url)
+        try:
+            await transport.upload("/v1/uploads", "a.conf", BytesIO(b"[a]"))
+        finally:
+            await transport.close()
+
+    with ScriptedServer() as server:
+        server.answer("/v1/uploads", 200, answer)
+        with pytest.raises(ServerUnavailable, match="is not understood"):
+            run(story(server.url))
 
 
 def test_a_server_that_looks_at_one_token_a_second_is_one_to_wait_for() -> None:

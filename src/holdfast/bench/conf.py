@@ -166,8 +166,8 @@ async def stored_seconds(place: Place, url: str, path: Path, stanzas: int) -> fl
 def _store(url: str, path: Path) -> float:
     size = path.stat().st_size
     with closing(table_writer(url)) as tables, path.open("rb") as file:
-        writer = RunWriter(tables, 1, "1-1", time.time)
-        writer.begin(Upload(filename=path.name, size=size, sha256="", file=""))
+        writer = RunWriter(tables, 1, "1-1", time.time, sys.maxsize)
+        writer.begin(Upload(filename=path.name, size=size, sha256="", file=stored_name("")))
         started = time.perf_counter()
         encoding, blocks = text_blocks(file)
         read = FileRead(_PATH, place_of(_PATH), encoding, size, "")

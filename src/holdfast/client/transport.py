@@ -36,6 +36,14 @@ JSON = "application/json"
 YAML = "application/yaml"
 
 
+class Uploaded(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server answers to a file. `sha256` is that of what it got."""
+
+    run_id: int
+    created: bool
+    sha256: str
+
+
 class Transport:
     """Belongs to the event loop it is first used on."""
 
@@ -103,16 +111,10 @@ class Transport:
         response = await self._tried(method, path, content, given, media_type, seconds)
         if not response.is_success and response.status_code not in accepted:
             raise self._refused(response)
-        try:
-            return msgspec.json.decode(response.content, type=kind)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise ServerUnavailable(
-                f"What {self._shown} answers is not understood: {error}.",
-                guidance="Is it a Holdfast server, and of a version that fits this one?",
-            ) from error
+        return self._decoded(response, kind)
 
-    async def upload(self, path: str, filename: str, file: BinaryIO, /, **query: Any) -> Any:
-        """Send a file, as it is read; the server's answer."""
+    async def upload(self, path: str, filename: str, file: BinaryIO, /, **query: Any) -> Uploaded:
+        """Send a file, as it is read; it must not change its size meanwhile."""
         given = {name: _as_text(value) for name, value in query.items()}
         try:
             with unlogged():
@@ -126,7 +128,17 @@ class Transport:
             raise self._away(error) from error
         if not response.is_success:
             raise self._refused(response)
-        return msgspec.json.decode(response.content)
+        uploaded: Uploaded = self._decoded(response, Uploaded)
+        return uploaded
+
+    def _decoded(self, response: httpx.Response, kind: Any) -> Any:
+        try:
+            return msgspec.json.decode(response.content, type=kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise ServerUnavailable(
+                f"What {self._shown} answers is not understood: {error}.",
+                guidance="Is it a Holdfast server, and of a version that fits this one?",
+            ) from error
 
     async def _tried(
         self,

@@ -68,11 +68,6 @@ def _downloads_endpoints() -> list[Endpoint]:
     return routes.endpoints
 
 
-def _check_downloads_worker(environ: Mapping[str, str]) -> None:
-    file_bytes_max(environ)
-    open_storage(environ)
-
-
 def _taking_in_downloads(key: str | None) -> TakeIn:
     from holdfast.pipelines.downloads.item import TakingIn  # what it needs is slow to load
 
@@ -97,18 +92,13 @@ def _conf_endpoints() -> list[Endpoint]:
     return routes.endpoints
 
 
-def _check_conf_worker(environ: Mapping[str, str]) -> None:
-    ConfSettings.from_environment(environ)
-    open_storage(environ)
-
-
 PIPELINES = (
     Pipeline(
         path=conf_playbook.PATH,
         limit=None,
         functions=_conf_functions,
         text=_conf_text,
-        check_worker=_check_conf_worker,
+        check_worker=ConfSettings.from_environment,
         endpoints=_conf_endpoints,
         taking_in=None,
         needs_database=True,
@@ -118,7 +108,7 @@ PIPELINES = (
         limit="portal",
         functions=_downloads_functions,
         text=_downloads_text,
-        check_worker=_check_downloads_worker,
+        check_worker=file_bytes_max,
         endpoints=_downloads_endpoints,
         taking_in=_taking_in_downloads,
     ),
@@ -132,7 +122,8 @@ def provide_all(engine: Providing) -> None:
 
 
 def check_settings(*, of_worker: bool) -> None:
-    """Raise what would otherwise be told by the first item."""
+    """Raise what would otherwise be told by the first item. Servers keep files, too: uploads."""
+    open_storage()
     for pipeline in PIPELINES:
         if of_worker:
             pipeline.check_worker(os.environ)

@@ -94,6 +94,11 @@ class Draft:
         return self._file.kept
 
     @property
+    def is_kept(self) -> bool:
+        """Whether this attempt has kept it: it is no draft any more."""
+        return self._file.is_over
+
+    @property
     def note(self) -> dict[str, Any]:
         """What was noted when they were begun; {} where nothing was."""
         return dict(self._file.note)

@@ -12,13 +12,14 @@ import pytest
 from conf_scenario import APP, Confs, many_stanzas, pieces, tar, tgz
 from holdfast import Holdfast
 from holdfast.core.errors import InvalidInput, PermanentError, StaleLease
-from holdfast.pipelines.conf_archives import stanzas
+from holdfast.pipelines.conf_archives import reading, settings, stanzas
 from holdfast.pipelines.conf_archives.effective import effective
 from holdfast.pipelines.conf_archives.intake import Intake, TakenIn
 from holdfast.pipelines.conf_archives.run_writer import RunWriter
 from holdfast.pipelines.conf_archives.settings import open_storage
 from holdfast.pipelines.conf_archives.stanzas import cursor_of
 from holdfast.worker.context import Context
+from hostile_archives import Zipped, zip_of
 
 # What is large
 
@@ -37,6 +38,31 @@ def test_a_page_of_large_stanzas_ends_before_its_limit(confs: Confs, monkeypatch
             break
         cursor = cursor_of(page.items[-1])
     assert found == ["s0", "s1", "s2", "s3", "s4"]
+
+
+def test_long_names_count_for_a_page_and_for_a_merge(confs: Confs, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "".join(f"[{n}{'x' * 3_000}]\n" for n in range(5))
+    run = confs.run("a.tgz", tgz({"app/default/props.conf": text}))
+    with monkeypatch.context() as patch:
+        patch.setattr(stanzas, "PAGE_BYTES_MAX", 7_000)
+        page = confs.do(confs.reader(run).stanzas(limit=100))
+        assert len(page.items) == 2 and not page.is_last
+    monkeypatch.setattr(stanzas, "HELD_CHARS_MAX", 10_000)
+    with pytest.raises(InvalidInput, match="too large to merge"):
+        confs.do(effective(confs.reader(run), app=None, conf=None, name=None, begin=0, limit=1))
+
+
+def test_a_few_bytes_do_not_become_any_number_of_rows(confs: Confs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "STORED_BYTES_MIN", 1_000_000)
+    path = "p" * 900 + ".conf"
+    run = confs.run("bomb.tgz", tgz({path: "[]\n" * 20_000}))
+    assert (run.status, run.metrics.error_type) == ("FAILED", "malformed_archive")
+    assert "takes more than 1,000,000 bytes to be stored" in (run.error_message or "")
+    assert path[:100] in (run.error_message or "") and confs.rows(run.id) == (0, 0)
+    few = {f"{n}{path}": "[a]\n" for n in range(5)}
+    assert confs.run("few.tgz", tgz(few)).status == "COMPLETE"
+    many = {f"{n}.conf": "no setting\n" * 90 for n in range(300)}
+    assert confs.run("faults.tgz", tgz(many)).metrics.error_type == "malformed_archive"
 
 
 def test_what_all_stanzas_inherit_is_merged_for_one_page_alone(confs: Confs) -> None:
@@ -71,19 +97,94 @@ def test_a_run_without_layers_has_nothing_to_merge(confs: Confs) -> None:
 # What is strange
 
 
-def test_a_link_in_the_place_of_a_file_is_told_as_its_error(confs: Confs) -> None:
+def linked_tar(*entries: tuple[str, bytes, str]) -> bytes:
+    """Files by their bytes; hard links (b"1") and symbolic ones (b"2") by their targets."""
     target = io.BytesIO()
     with tarfile.open(fileobj=target, mode="w") as archive:
-        file = tarfile.TarInfo("app/default/a.conf")
-        file.size = 4
-        archive.addfile(file, io.BytesIO(b"[a]\n"))
-        link = tarfile.TarInfo("app/local/a.conf")
-        link.type, link.linkname = tarfile.LNKTYPE, "app/default/a.conf"
-        archive.addfile(link)
-    run = confs.run("a.tar", target.getvalue())
-    assert (run.status, run.metrics.parse_errors) == ("COMPLETE", 1)
+        for name, kind_or_text, linkname in entries:
+            info = tarfile.TarInfo(name)
+            if linkname:
+                info.type, info.linkname = kind_or_text, linkname
+                archive.addfile(info)
+            else:
+                info.size = len(kind_or_text)
+                archive.addfile(info, io.BytesIO(kind_or_text))
+    return target.getvalue()
+
+
+def test_a_hard_link_is_another_name_of_its_file(confs: Confs) -> None:
+    content = linked_tar(
+        ("app/default/copy.conf.bak", b"[a]\nx = 1\n", ""),
+        ("app/default/props.conf", b"1", "./app/default/copy.conf.bak"),
+        ("app/local/props.conf", b"1", "app/default/copy.conf.bak"),
+        ("app/default/tags.conf", b"[t]\n", ""),
+    )
+    run = confs.run("a.tar", content)
+    assert (run.status, run.metrics.parse_errors, run.metrics.files_parsed) == ("COMPLETE", 0, 3)
+    assert [(stanza.source_path, stanza.name) for stanza in confs.stanzas(run)] == [
+        ("app/default/tags.conf", "t"),
+        ("app/default/props.conf", "a"),
+        ("app/local/props.conf", "a"),
+    ]
+    packed = confs.run("b.tgz", tgz({"in.tar": content, "x.conf": "[x]\n"}))
+    assert "in.tar/app/local/props.conf" in [file.path for file in confs.files(packed)]
+
+
+def test_links_alone_are_a_configuration_too(confs: Confs) -> None:
+    content = linked_tar(("app/props", b"[a]\n", ""), ("app/default/props.conf", b"1", "app/props"))
+    assert len(confs.stanzas(confs.run("a.tar", content))) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "words"),
+    [
+        (b"2", "a.conf", "a link to 'a.conf', which is not followed"),
+        (b"1", "app/default/gone.conf", "a hard link to 'app/default/gone.conf', which is no file"),
+        (b"1", "app/default/link.conf", "which is no file"),
+    ],
+)
+def test_what_a_link_leads_to_and_is_not_read_is_told(
+    confs: Confs, kind: bytes, target: str, words: str
+) -> None:
+    content = linked_tar(
+        ("app/default/a.conf", b"[a]\n", ""),
+        ("app/default/link.conf", b"2", "a.conf"),
+        ("app/default/it.conf", kind, target),
+    )
+    run = confs.run("a.tar", content)
+    assert (run.status, run.metrics.parse_errors) == ("COMPLETE", 2)
+    [_, told] = confs.files(run, faulty=True)
+    assert told.path == "app/default/it.conf" and words in told.errors[0].message
+
+
+def test_a_file_of_many_names_counts_as_often(confs: Confs, monkeypatch: pytest.MonkeyPatch) -> None:
+    large = b"[a]\n" * 50_000
+    links = [(f"l{n}.conf", b"1", "a.conf") for n in range(12)]
+    content = linked_tar(("a.conf", large, ""), *links)
+    with monkeypatch.context() as patch:
+        patch.setenv("HOLDFAST_CONF_UNPACKED_BYTES_MAX", "2MB")
+        run = confs.run("a.tar", content)
+        assert (run.status, run.metrics.error_type) == ("FAILED", "malformed_archive")
+        assert "unpacks to more than" in (run.error_message or "")
+    monkeypatch.setattr(reading, "LINKED_MAX", 2)
+    run = confs.run("a.tar", linked_tar(("a.conf", b"[a]\n", ""), *links), again=True)
+    assert (len(confs.stanzas(run)), run.metrics.parse_errors) == (3, 10)
+    assert "more than 2" in confs.files(run, faulty=True)[0].errors[0].message
+
+
+def test_an_archive_inside_that_cannot_be_read_is_told_and_stops_nobody(confs: Confs) -> None:
+    secret = zip_of(Zipped(b"a.conf", flags=1))
+    run = confs.run("a.tgz", tgz({"app/static/docs.zip": secret, "app/default/a.conf": "[a]\n"}))
+    assert (run.status, run.metrics.stanzas_created) == ("COMPLETE", 1)
     [told] = confs.files(run, faulty=True)
-    assert told.path == "app/local/a.conf" and "a link to 'app/default/a.conf'" in told.errors[0].message
+    assert told.path == "app/static/docs.zip" and "encrypted" in told.errors[0].message
+
+
+def test_a_file_in_two_encodings_is_told_with_the_line(confs: Confs) -> None:
+    run = confs.run("a.conf", "[grün]\n".encode() + b"a = gr\xfcn\n")
+    [file] = confs.files(run)
+    assert (file.encoding, [error.line for error in file.errors]) == ("latin-1", [2])
+    assert confs.files(confs.run("b.conf", b"[gr\xfcn]\n"))[0].errors == []
 
 
 def test_characters_that_are_lost_are_told_with_their_line(confs: Confs) -> None:

@@ -16,6 +16,7 @@ from holdfast.pipelines.conf_archives.conf_parser import (
     ENTRIES_MAX,
     EXCERPT_CHARS_MAX,
     LINE_CHARS_MAX,
+    NAME_CHARS_MAX,
     STANZA_CHARS_MAX,
     Entry,
     Fault,
@@ -323,6 +324,28 @@ def test_a_stanza_of_which_the_header_is_too_long_is_left_out_whole() -> None:
     assert (first.name, first.entries, second.name, second.line) == ("a", [], "d", 4)
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["\ufeff[a]\nx = 1\n", "[a]\nx = 1\n\ufeff\ufeff[b]\ny = 2", " \ufeff [b]\n\ufeff# c\n\ufeffy = 2"],
+)
+def test_marks_where_files_were_joined_are_dropped(text: str) -> None:
+    expected = [stanza for stanza in ("a", "b") if f"[{stanza}]" in text]
+    found = [*parse([text])]
+    assert [item.name for item in found if isinstance(item, Stanza)] == expected
+    assert len(found) == len(expected)
+    assert [entry.key for item in found if isinstance(item, Stanza) for entry in item.entries] == [
+        {"a": "x", "b": "y"}[name] for name in expected
+    ]
+
+
+def test_a_name_may_be_as_long_as_it_can_be_asked_for() -> None:
+    longest = "n" * NAME_CHARS_MAX
+    [stanza] = parse([f"[{longest}]\n"])
+    assert isinstance(stanza, Stanza) and stanza.name == longest
+    [fault] = parse([f"[{longest}n]\na = b\n"])
+    assert isinstance(fault, Fault) and "too long" in fault.message
+
+
 def test_a_long_comment_is_passed_over() -> None:
     assert settings("#" * LINE_CHARS_MAX * 2 + "\\\na = b") == [("a", "b")]
 
@@ -380,15 +403,17 @@ def test_a_hostile_file_needs_little_memory(block: str, count: int) -> None:
 
 
 def test_a_million_blocks_of_one_character_are_read_as_one_line() -> None:
+    count = LINE_CHARS_MAX - 2
+
     def blocks() -> Iterator[str]:
         yield from "a="
-        for _ in range(500_000):
+        for _ in range(count):
             yield "\N{SNOWMAN}"
-            yield ""
+            yield from ("", "", "")
 
     (stanza,) = [*parse(blocks())]
     assert isinstance(stanza, Stanza)
-    assert stanza.entries[0].value == "\N{SNOWMAN}" * 500_000
+    assert stanza.entries[0].value == "\N{SNOWMAN}" * count
 
 
 def test_each_stanza_comes_before_the_text_behind_the_next_block_is_asked_for() -> None:

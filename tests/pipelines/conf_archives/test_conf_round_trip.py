@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
@@ -77,7 +79,9 @@ def test_a_name_comes_back(name: str) -> None:
     assert meaning(stanzas(write([one(name=name)]))) == meaning([one(name=name)])
 
 
-@pytest.mark.parametrize("value", [" a", "a ", "a\n ", "\ta", "a\rb", "\0", "x" * LINE_CHARS_MAX])
+@pytest.mark.parametrize(
+    "value", [" a", "a ", "a\n ", "\ta", "a\rb", "\0", "a\n\ufeffb", "x" * LINE_CHARS_MAX]
+)
 def test_a_value_that_no_line_says_is_refused(value: str) -> None:
     with pytest.raises(ValueError, match="no line says the value"):
         write([one(value=value)])
@@ -119,6 +123,7 @@ any_text = tricky_text | st.text()
 
 @given(any_text)
 @example("a = b\\")
+@example("  \ufeff \ufeffk = v\n\ufeff[s]\na = b\\\n \ufeffc")
 @example("[x\nk = \\ \n[a] # b]\n= c")
 def test_what_was_read_from_any_text_is_written_and_read_again(text: str) -> None:
     read = stanzas(text)
@@ -133,8 +138,8 @@ def _without(text: str, characters: str) -> str:
 
 
 names = any_text.map(lambda text: _without(text, "\n\r\0"))
-keys = any_text.map(lambda text: _without(text, "\n\r\0=").strip(" \t").lstrip("[#; \t") or "key")
-values = any_text.map(lambda text: _without(text, "\r\0").strip(" \t"))
+keys = any_text.map(lambda text: _without(text, "\n\r\0=").strip(" \t").lstrip("[#; \t\ufeff") or "key")
+values = any_text.map(lambda text: re.sub("\n[ \t\ufeff]*\ufeff", "\n", _without(text, "\r\0")).strip(" \t"))
 any_stanza = st.builds(
     lambda name, settings: Stanza(name, 0, 1, True, [Entry(key, value, 1) for key, value in settings]),
     names.filter(lambda name: meaning(stanzas(f"[{name}]")) == [(name, 0, True, [])]),

@@ -11,9 +11,29 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from holdfast.pipelines.conf_archives import conf_text
-from holdfast.pipelines.conf_archives.conf_text import BLOCK_BYTES, text_blocks
+from holdfast.pipelines.conf_archives.conf_text import BLOCK_BYTES, line_of_no_utf_8, text_blocks
 
 LINES = "[stanza]\nkey = välue\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "line"),
+    [
+        (b"a = gr\xfcn\nb = sch\xf6n\n", None),
+        ("# grün\n".encode() + b"b = 1\nc = sch\xf6n\n", 3),
+        ("# grün\n".encode() * 50_000 + b"\xff", 50_001),
+        (b"x" * (BLOCK_BYTES - 1) + "ü".encode() + b"\n\xff", 2),
+        (b"x" * (BLOCK_BYTES - 1) + b"\xc3\n\xff", None),
+        (codecs.BOM_UTF8 + b"a\n\xff", 2),
+        ("grün".encode() + b"\n\xc3", 2),
+    ],
+)
+def test_where_a_file_stops_being_utf_8_is_told(data: bytes, line: int | None) -> None:
+    file = io.BytesIO(data)
+    file.seek(2)
+    assert text_blocks(io.BytesIO(data))[0] == "latin-1"
+    assert line_of_no_utf_8(file) == line
+    assert file.tell() == 2
 
 
 def read(data: bytes) -> tuple[str, str]:

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.core.errors import InvalidInput, PermanentError
 from holdfast.pipelines.conf_archives.playbook import PATH, playbook_text
-from holdfast.pipelines.conf_archives.settings import ConfSettings, open_storage
+from holdfast.pipelines.conf_archives.settings import ConfSettings
 from holdfast.pipelines.conf_archives.upload import upload_of
 from holdfast.pipelines.registry import all_functions, built_in, check_settings, taking_in
 from holdfast.playbook.load import load_playbook
@@ -57,9 +57,11 @@ def test_a_wrong_setting_is_told_by_its_name(name: str, value: str, monkeypatch:
         check_settings(of_worker=False)
 
 
-def test_a_storage_that_is_none_is_told() -> None:
-    with pytest.raises(InvalidInput, match="HOLDFAST_STORAGE"):
-        open_storage({"HOLDFAST_STORAGE": "ftp://somewhere"})
+def test_a_storage_that_is_none_is_told_by_servers_and_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_STORAGE", "ftp://somewhere")
+    for of_worker in (True, False):
+        with pytest.raises(InvalidInput, match="HOLDFAST_STORAGE"):
+            check_settings(of_worker=of_worker)
 
 
 def test_a_worker_that_has_only_a_server_does_not_offer_it() -> None:
@@ -73,7 +75,28 @@ def test_it_is_no_pipeline_of_items() -> None:
     assert taking_in(PATH) is None
 
 
-@pytest.mark.parametrize("workload", [None, {}, [], "x", {"filename": 1}, {"filename": "x", "size": "y"}])
+SHA256 = "ab" * 32
+UPLOAD = {"filename": "a.tgz", "size": 1, "sha256": SHA256, "file": f"conf_archives/ab/{SHA256}"}
+
+
+def test_an_upload_is_what_it_was_taken_in_as() -> None:
+    assert upload_of(UPLOAD).draft is None
+    assert upload_of(UPLOAD | {"draft": f"conf-{'0' * 32}"}).draft == f"conf-{'0' * 32}"
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        *(None, {}, [], "x", {"filename": 1}, {"filename": "x", "size": "y"}),
+        UPLOAD | {"filename": ""},
+        UPLOAD | {"filename": "x" * 500},
+        UPLOAD | {"size": -1},
+        UPLOAD | {"sha256": "AB" * 32},
+        UPLOAD | {"sha256": f"{SHA256}\n"},
+        UPLOAD | {"file": "downloads/1/report.csv"},
+        UPLOAD | {"draft": "somebody-elses"},
+    ],
+)
 def test_what_is_no_upload_says_how_to_make_one(workload: object) -> None:
     with pytest.raises(PermanentError, match="no upload") as refused:
         upload_of(workload)

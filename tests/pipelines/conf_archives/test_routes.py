@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -314,6 +315,20 @@ def test_a_file_that_was_changed_on_its_way_is_not_taken_in(store_url: str, file
         two = await upload(s, ("a.conf", b"[a]\n"), ("b.conf", b"[b]\n"), sha256=sha256(b"[a]\n"))
         assert two.status == 413
         assert (await upload(s, ("web.tgz", content), sha256="x")).status == 422
+
+    on_a_server(store_url, story)
+
+
+def test_the_same_file_at_once_under_many_names_is_one_run_for_all_who_send_it(store_url: str) -> None:
+    async def story(s: Served) -> None:
+        for number in range(4):
+            content = tgz({"a.conf": f"[{number}]\n"})
+            answers = await asyncio.gather(*(upload(s, (f"{n}.tgz", content)) for n in range(8)))
+            assert {answer.status for answer in answers} <= {200, 202}, answers
+            assert len({answer.json["run_id"] for answer in answers}) == 1
+            run = (await s.get(f"/v1/runs/{answers[0].json['run_id']}")).json
+            view = (await s.get(f"/api/executions/{run['id']}")).json
+            assert run["filename"] == view["workload"]["filename"]
 
     on_a_server(store_url, story)
 

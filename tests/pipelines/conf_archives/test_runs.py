@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import fcntl
+import lzma
 import os
 import shutil
 from collections.abc import Callable
@@ -15,8 +17,10 @@ from holdfast.core.errors import PermanentError, TransientError
 from holdfast.pipelines.conf_archives import parsing
 from holdfast.pipelines.conf_archives.run_writer import RunWriter
 from holdfast.pipelines.conf_archives.runs import NotComplete
-from holdfast.pipelines.conf_archives.upload import stored_name
+from holdfast.pipelines.conf_archives.upload import Upload, ensure_stored, stored_name
+from holdfast.storage import Storage
 from holdfast.worker.context import Context
+from holdfast.worker.transaction import Transaction
 
 
 def test_an_archive_is_stored_parsed_and_complete(confs: Confs) -> None:
@@ -56,8 +60,8 @@ def test_an_archive_is_stored_parsed_and_complete(confs: Confs) -> None:
         ("a.tar", lambda: tar(APP)),
         ("a.tar.gz", lambda: tgz(APP)),
         ("a.spl", lambda: tgz(APP)),
-        ("a.tar.bz2", lambda: tar(APP, "w:bz2")),
-        ("a.tar.xz", lambda: tar(APP, "w:xz")),
+        ("a.tar.bz2", lambda: bz2.compress(tar(APP))),
+        ("a.tar.xz", lambda: lzma.compress(tar(APP))),
         ("a.zip", lambda: zipped(APP)),
     ],
 )
@@ -212,6 +216,7 @@ def test_what_an_archive_had_before_it_broke_is_not_kept(confs: Confs) -> None:
     run = confs.run("late.tar", content)
     assert (run.status, run.metrics.error_type) == ("FAILED", "malformed_archive")
     assert "../out.conf" in (run.error_message or "")
+    assert confs.rows(run.id) == (0, 0)
     # A failed run shows nothing, whatever was written of it before.
     with pytest.raises(NotComplete, match="is FAILED"):
         confs.completed(run.id)
@@ -252,6 +257,74 @@ def test_a_storage_that_stays_away_fails_the_run_after_three_retries(confs: Conf
     confs.drain()
     assert confs.shown(run.id).status == "COMPLETE"
     assert len(confs.stanzas(run)) == 6
+
+
+@pytest.mark.parametrize("way", ["gone", "empty", "no folder"])
+def test_a_storage_that_goes_away_before_the_file_is_parsed_is_waited_for(
+    confs: Confs, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    place, away = confs.folder / "files", confs.folder / "away"
+    waited_for = ensure_stored
+
+    async def goes_away(storage: Storage, upload: Upload) -> None:
+        await waited_for(storage, upload)
+        place.rename(away)
+        if way == "empty":
+            place.mkdir()
+        elif way == "no folder":
+            place.write_text("nothing")
+
+    taken = confs.upload("web.tgz", tgz(APP))
+    monkeypatch.setattr(parsing, "ensure_stored", goes_away)
+    confs.drain(within=30)
+    run = confs.shown(taken.run_id)
+    assert (run.status, run.retry_count) == ("PARSING", 1), run.error_message
+    assert confs.events_of(run.id)[-1] == "step_retry"
+    monkeypatch.setattr(parsing, "ensure_stored", waited_for)
+    if place.exists():
+        place.rmdir() if place.is_dir() else place.unlink()
+    away.rename(place)
+    confs.drain()
+    assert confs.shown(run.id).status == "COMPLETE"
+
+
+def test_what_is_left_of_a_run_that_did_not_end_well_is_removed(
+    confs: Confs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content, transaction = tgz(many_stanzas(3_000)), Context.transaction
+
+    def cut_off(ctx: Context) -> Transaction:
+        if ctx.step == "parse":
+            raise TransientError("cut off at the very end")
+        return transaction(ctx)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Context, "transaction", cut_off)
+        cancelled = confs.upload("a.tgz", content).run_id
+        confs.drain(within=30)
+        confs.do(confs.engine.cancel(cancelled))
+        assert confs.rows(cancelled) == (1, 3_000)
+        failed = confs.run("b.tgz", content, again=True)
+        assert (failed.status, failed.retry_count) == ("FAILED", 3)
+    # The attempts at the second have removed what was left of the first, if not what they left themselves.
+    assert confs.rows(cancelled) == (0, 0)
+    assert confs.run("web.tgz", tgz(APP)).status == "COMPLETE"
+    assert confs.rows(failed.id) == (0, 0)
+    for run_id in (cancelled, failed.id):
+        run = confs.shown(run_id)
+        assert run.status == "FAILED" and run.task_id is not None
+    confs.rehearsal.clock.advance(100)
+    confs.retry(failed.id)
+    confs.drain()
+    assert confs.shown(failed.id).status == "COMPLETE" and confs.rows(failed.id) == (1, 3_000)
+
+
+def test_a_spool_that_others_may_look_into_is_refused(confs: Confs) -> None:
+    (confs.folder / "spool").mkdir()
+    (confs.folder / "spool").chmod(0o777)
+    run = confs.run("web.tgz", tgz(APP))
+    assert run.status == "FAILED" and "others may look into it" in (run.error_message or "")
+    assert "HOLDFAST_SPOOL" in (run.guidance or "")
 
 
 def test_a_file_that_was_changed_in_the_storage_is_not_parsed(confs: Confs) -> None:
@@ -302,8 +375,9 @@ def test_what_killed_attempts_have_left_in_the_spool_is_removed_and_what_others_
 ) -> None:
     spool = confs.folder / "spool"
     left, young, used = (spool / f"conf-{name}" for name in ("left", "young", "used"))
+    spool.mkdir(mode=0o700)
     for folder in (left, young, used):
-        folder.mkdir(parents=True)
+        folder.mkdir()
         (folder / "archive").write_bytes(b"x")
     for folder in (left, used):
         os.utime(folder, (1_000_000, 1_000_000))

@@ -26,10 +26,17 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from holdfast.core.errors import PermanentError
-from holdfast.pipelines.conf_archives.archive_entry import PIECE_BYTES, Entry
-from holdfast.pipelines.conf_archives.archive_limits import ArchiveLimits, Budget
-from holdfast.pipelines.conf_archives.archive_names import Names
-from holdfast.pipelines.conf_archives.archive_refusals import PACK_AGAIN, malformed, shown, too_much
+from holdfast.pipelines.conf_archives.archive_entry import PIECE_BYTES, Entry, HardLink, SymbolicLink
+from holdfast.pipelines.conf_archives.archive_limits import BZIP2_MEMORY_BYTES, ArchiveLimits, Budget
+from holdfast.pipelines.conf_archives.archive_names import Names, is_folder_icon
+from holdfast.pipelines.conf_archives.archive_refusals import (
+    PACK_AGAIN,
+    NotReadHere,
+    malformed,
+    shown,
+    too_much,
+)
+from holdfast.pipelines.conf_archives.placing import DEFAULT, LOCAL, METADATA
 from holdfast.pipelines.conf_archives.tar_reader import BLOCK_BYTES, is_tar_header, tar_entries
 from holdfast.pipelines.conf_archives.unpacking import (
     PackedStream,
@@ -45,7 +52,10 @@ from holdfast.pipelines.conf_archives.zip_reader import zip_entries
 __all__ = ["HEAD_BYTES", "ArchiveLimits", "Kind", "Member", "kind_of", "members"]
 
 HEAD_BYTES = BLOCK_BYTES  # what kind_of wants to see
-SPOOL_MEMORY_BYTES = 1024**2
+SPOOL_MEMORY_BYTES = 256 * 1024
+
+_HOW_TO_FOLLOW = "pack what it leads to: tar -h"
+_HOW_TO_PART = "pack it as a file of its own: tar --hard-dereference"
 
 
 class Kind(StrEnum):
@@ -58,11 +68,13 @@ class Kind(StrEnum):
 
 
 _ARCHIVE_SUFFIXES = (
-    *(".tar", ".tar.gz", ".tgz", ".spl", ".tar.bz2", ".tbz2", ".tar.xz", ".txz"),
+    *(".tar", ".tar.gz", ".tgz", ".spl", ".tar.bz2", ".tbz2", ".tbz", ".tb2", ".tar.xz", ".txz"),
     ".zip",
 )
 _CONF_SUFFIXES = (".conf", ".meta")
 _FORMATS = ", ".join((*_ARCHIVE_SUFFIXES, *_CONF_SUFFIXES))
+
+_CONF_FOLDERS = frozenset({DEFAULT, LOCAL, METADATA})
 
 _OTHER_FORMATS = {
     b"7z\xbc\xaf\x27\x1c": "a 7-Zip archive",
@@ -72,6 +84,7 @@ _OTHER_FORMATS = {
     b"\x1f\x9d": "packed with compress",
     b"MSCF\0\0\0\0": "a Windows cabinet",
 }
+_APPLE_DOUBLE = b"\0\5\x16\7"  # of `._x.tgz`, which macOS packs beside x.tgz
 
 
 def kind_of(filename: str, head: bytes) -> Kind:
@@ -88,9 +101,8 @@ def kind_of(filename: str, head: bytes) -> Kind:
         raise _unsupported(f"The file {shown(filename)} has a name that none of the accepted formats has.")
     if (kind := _archive_kind_of(name, head)) is not None:
         return kind
-    for magic, what in _OTHER_FORMATS.items():
-        if head.startswith(magic):
-            raise _unsupported(f"The file {shown(filename)} is {what}.")
+    if (other := _other_format_of(head)) is not None:
+        raise _unsupported(f"The file {shown(filename)} is {other}.")
     if name.endswith(_CONF_SUFFIXES):
         return Kind.CONF
     raise malformed(
@@ -109,6 +121,10 @@ def _unsupported(message: str) -> PermanentError:
     )
 
 
+def _other_format_of(head: bytes) -> str | None:
+    return next((what for magic, what in _OTHER_FORMATS.items() if head.startswith(magic)), None)
+
+
 def _archive_kind_of(name: str, head: bytes) -> Kind | None:
     if head.startswith((b"PK\3\4", b"PK\5\6")):
         return Kind.ZIP
@@ -119,19 +135,46 @@ def _archive_kind_of(name: str, head: bytes) -> Kind | None:
         return Kind.TAR_BZ2
     if head.startswith(b"\xfd7zXZ\0"):
         return Kind.TAR_XZ
-    is_empty_tar = name.endswith(_ARCHIVE_SUFFIXES) and head[:BLOCK_BYTES] == bytes(BLOCK_BYTES)
-    return Kind.TAR if is_empty_tar or is_tar_header(head) else None
+    is_called_archive = name.endswith(_ARCHIVE_SUFFIXES)
+    is_empty_tar = is_called_archive and head[:BLOCK_BYTES] == bytes(BLOCK_BYTES)
+    return Kind.TAR if is_empty_tar or is_tar_header(head, is_magic_enough=is_called_archive) else None
 
 
 @dataclass(frozen=True)
 class Member:
     """A file of an archive. `file` is at its beginning, seekable, and closed when the next one is asked
-    for. One that is only a link has nothing in it: it is not followed."""
+    for. Nothing is in a member that has a fault or is a hard link."""
 
     path: str
     size: int
     file: BinaryIO
-    link_to: str | None = None
+    fault: str | None = None
+    """Why it is not read, for an administrator: a part of a sentence."""
+    linked_to: str | None = None
+    """It is a hard link: the path of the file of the same archive that it is another name of. That file may
+    be wanted itself, or not; it is found in a second pass."""
+
+
+def _empty_member(path: str, fault: str | None = None, linked_to: str | None = None) -> Member:
+    return Member(path, 0, io.BytesIO(), fault, linked_to)
+
+
+def _unread_archive(path: str, reason: str) -> Member:
+    return _empty_member(path, f"an archive that is not read: {reason}")
+
+
+def _no_archive(head: bytes) -> str:
+    if not head:
+        return "it is empty"
+    other = _other_format_of(head)
+    return f"it is {other}" if other else "its bytes are those of no archive"
+
+
+def _hard_link_member(path: str, link: HardLink) -> Member:
+    if link.path is None:
+        what = f"a hard link to {shown(link.target)}, which is not the path of any file"
+        return _empty_member(path, f"{what}; {_HOW_TO_PART}")
+    return _empty_member(path, linked_to=link.path)
 
 
 def members(
@@ -195,9 +238,11 @@ class _Reading:
     def level(self, level: _Level) -> Generator[Member, None, None]:
         with ExitStack() as until_read:
             for entry in self._entries(level, until_read):
-                if entry.link_to is not None:
-                    if self._wanted(entry.path):
-                        yield Member(entry.path, 0, io.BytesIO(), entry.link_to)
+                if is_folder_icon(entry.path):
+                    continue
+                if entry.link is not None:
+                    if (member := self._link_member(entry.path, entry.link)) is not None:
+                        yield member
                 elif entry.path.lower().endswith(_ARCHIVE_SUFFIXES):
                     with closing(self._opened(entry, level.depth + 1)) as found:
                         yield from found
@@ -205,22 +250,53 @@ class _Reading:
                     with self._spooled(entry) as file:
                         yield Member(entry.path, entry.size, file)
 
+    def _link_member(self, path: str, link: SymbolicLink | HardLink) -> Member | None:
+        """None where nobody misses anything: of libx.so, a link to libx.so.1, nothing would be read."""
+        is_archive = path.lower().endswith(_ARCHIVE_SUFFIXES)
+        if isinstance(link, HardLink):
+            if self._wanted(path):
+                return _hard_link_member(path, link)
+            what = f"a hard link to {shown(link.target)}, an archive"
+            return _empty_member(path, f"{what}; {_HOW_TO_PART}") if is_archive else None
+        is_folder = link.is_to_folder or path.rpartition("/")[2] in _CONF_FOLDERS
+        if not (is_archive or is_folder or self._wanted(path)):
+            return None
+        return _empty_member(path, f"a link to {shown(link.target)}, which is not followed; {_HOW_TO_FOLLOW}")
+
     def _opened(self, entry: Entry, depth: int) -> Generator[Member, None, None]:
-        """What lies in an entry that is called an archive; itself, where it is none."""
+        """What lies in an entry that is called an archive; itself, where it is none and wanted so."""
         with self._spooled(entry) as file:
-            kind = _archive_kind_of(entry.path.lower(), file.read(HEAD_BYTES))
+            head = file.read(HEAD_BYTES)
             file.seek(0)
-            if kind is None:
-                if self._wanted(entry.path):
-                    yield Member(entry.path, entry.size, file)
-                return
-            if depth > self._budget.limits.depth_max:
+            kind = _archive_kind_of(entry.path.lower(), head)
+            if kind is None and self._wanted(entry.path):
+                yield Member(entry.path, entry.size, file)
+            elif kind is None:
+                if not head.startswith(_APPLE_DOUBLE):
+                    yield _unread_archive(entry.path, _no_archive(head))
+            elif depth > self._budget.limits.depth_max:
                 raise too_much(
                     f"Entry {shown(entry.path)} is an archive in archives deeper than the"
                     f" {self._budget.limits.depth_max} levels that are read."
                 )
-            with closing(self.level(_Level(file, entry.size, kind, entry.path, depth))) as found:
-                yield from found
+            else:
+                yield from self._nested(_Level(file, entry.size, kind, entry.path, depth))
+
+    def _nested(self, level: _Level) -> Generator[Member, None, None]:
+        """One that cannot be read, without meaning harm, is told; the one around it is read all the same.
+        Once a part of it was handed on it is too late for that."""
+        is_begun = False
+        try:
+            with closing(self.level(level)) as found:
+                for member in found:
+                    is_begun = True
+                    yield member
+            return
+        except NotReadHere as refusal:
+            if is_begun:
+                raise
+            reason = refusal.reason
+        yield _unread_archive(level.inside, reason)
 
     @contextmanager
     def _spooled(self, entry: Entry) -> Iterator[BinaryIO]:
@@ -245,11 +321,12 @@ class _Reading:
         if level.kind is Kind.TAR_GZ:
             return PackedStream(level.file, gzip_decoder, archive, told)
         if level.kind is Kind.TAR_BZ2:
+            until_read.enter_context(self._budget.memory_lent(BZIP2_MEMORY_BYTES, archive))
             return PackedStream(level.file, bzip2_decoder, archive, told)
         head = level.file.read(PIECE_BYTES)
         level.file.seek(0)
         memory_bytes = xz_memory_bytes(head, archive, self._budget)
-        until_read.enter_context(self._budget.xz_bytes_lent(memory_bytes))
+        until_read.enter_context(self._budget.memory_lent(memory_bytes, archive))
         return PackedStream(level.file, partial(xz_decoder, memory_bytes), archive, told)
 
     def _told(self, consumed: int) -> None:

@@ -11,13 +11,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from holdfast.pipelines.conf_archives.archive_refusals import shown, too_much
+from holdfast.pipelines.conf_archives.archive_refusals import needs_memory, shown, too_much
 
 RATIO_BYTES_MIN = 16 * 1024**2  # unpacked, before the ratio tells anything
 
-# What xz needs to unpack what it packed with -8, with -7, by default, and with -4. All levels share the
-# first, which leaves room for everything else in 40 MB.
-XZ_MEMORY_BYTES = (33 * 1024**2, 17 * 1024**2, 9 * 1024**2, 5 * 1024**2)
+# All levels share it; what else they need is a few megabytes.
+DECODER_MEMORY_BYTES = 65 * 1024**2
+# What xz needs to unpack what it packed with -9, with -8, with -7, by default, and with -4.
+XZ_MEMORY_BYTES = (DECODER_MEMORY_BYTES, 33 * 1024**2, 17 * 1024**2, 9 * 1024**2, 5 * 1024**2)
+BZIP2_MEMORY_BYTES = 4 * 1024**2
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Budget:
         self._entries = 0
         self._unlisted_folders = 0
         self._unpacked_bytes = 0
-        self._xz_bytes_left = XZ_MEMORY_BYTES[0]
+        self._memory_left = DECODER_MEMORY_BYTES
 
     def take_entry(self, path: str) -> None:
         self._entries += 1
@@ -75,15 +77,17 @@ class Budget:
                 f" bytes; the limit is passed by entry {shown(path)} with its {size:,} bytes."
             )
 
-    def xz_bytes_steps(self) -> list[int]:
+    def xz_memory_steps(self) -> list[int]:
         """How much memory an xz may be given, the least first."""
-        return [step for step in reversed(XZ_MEMORY_BYTES) if step <= self._xz_bytes_left]
+        return [step for step in reversed(XZ_MEMORY_BYTES) if step <= self._memory_left]
 
     @contextmanager
-    def xz_bytes_lent(self, size: int) -> Iterator[None]:
-        """To one level, for as long as it is read."""
-        self._xz_bytes_left -= size
+    def memory_lent(self, size: int, archive: str) -> Iterator[None]:
+        """To the decoder of one level, for as long as it is read."""
+        if size > self._memory_left:
+            raise needs_memory(archive)
+        self._memory_left -= size
         try:
             yield
         finally:
-            self._xz_bytes_left += size
+            self._memory_left += size

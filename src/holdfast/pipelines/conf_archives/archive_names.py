@@ -7,7 +7,7 @@ lies in. Nothing is ever written under such a path; the rules are there because 
 them was made to hurt whoever unpacks it, and because the same path twice would mean two things.
 
 A claimed path is remembered by eight bytes of a keyed hash, so that a hundred thousand of them, with the
-folders that nobody listed, need a few megabytes, and nobody outside can choose names that are slow to look
+folders that nobody listed, need three megabytes, and nobody outside can choose names that are slow to look
 up. Two names with one hash would be refused as one; that happens once in a billion of the largest archives.
 """
 
@@ -18,14 +18,25 @@ import re
 from array import array
 from enum import IntEnum
 from hashlib import blake2b
+from typing import Literal
 
 from holdfast.core.errors import PermanentError
+from holdfast.pipelines.conf_archives.archive_entry import HardLink, SymbolicLink
 from holdfast.pipelines.conf_archives.archive_limits import Budget
-from holdfast.pipelines.conf_archives.archive_refusals import malformed, shown, too_much
+from holdfast.pipelines.conf_archives.archive_refusals import (
+    PACK_AGAIN,
+    PACK_LINKED,
+    PACK_ONCE,
+    RENAME,
+    malformed,
+    shown,
+    too_much,
+)
 
 _ABSOLUTE = re.compile(r"[/\\]|[A-Za-z]:")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _EITHER_SLASH = re.compile(r"[/\\]")
+_FOLDER_ICON = "Icon\r"
 _SLOTS_MIN = 1024
 
 
@@ -37,12 +48,17 @@ class Claim(IntEnum):
     LINK = 3
 
 
-def decoded(name: bytes) -> str:
+def decoded(name: bytes, otherwise: Literal["latin-1", "cp437"] = "latin-1") -> str:
     """UTF-8 where it is, else a character for each byte: a strange name is no reason to refuse a file."""
     try:
         return name.decode()
     except UnicodeDecodeError:
-        return name.decode("latin-1")
+        return name.decode(otherwise)
+
+
+def is_folder_icon(name: str) -> bool:
+    """What macOS keeps in a folder that has an icon of its own, and packs beside that."""
+    return name.rpartition("/")[2] in (_FOLDER_ICON, f"._{_FOLDER_ICON}")
 
 
 class Names:
@@ -80,9 +96,27 @@ class Names:
             raise self._refused(name, "is a link in the place of the archive's root")
         depth = 0 if is_from_root else len(self._parts(name)) - 1
         if _ABSOLUTE.match(target) or _leads_above(target, depth):
-            raise self._refused(name, f"is a link that leads out of the archive, to {shown(target)}")
+            out = f"is a link that leads out of the archive, to {shown(target)}"
+            raise self._refused(name, out, PACK_LINKED)
         self._claim(path, Claim.LINK)
         return path
+
+    def symbolic_link(self, name: str, target: str) -> SymbolicLink:
+        """What is known of one that was claimed."""
+        parts = self._parts(name)[:-1]
+        for part in self._parts(target):
+            if part == "..":
+                del parts[-1:]
+            else:
+                parts.append(part)
+        return SymbolicLink(target, self._claims.of(self._path(parts)) == Claim.FOLDER)
+
+    def hard_link(self, target: str) -> HardLink:
+        try:
+            path = self.path_of(target)
+        except PermanentError:  # a file of that name would be refused, so there is none
+            return HardLink(target, None)
+        return HardLink(target, None if path == self._inside else path)
 
     def path_of(self, name: str) -> str:
         """The path of a name that keeps the rules."""
@@ -94,8 +128,8 @@ class Names:
             bytes_count = len(name.encode(errors="replace")) + len(self._inside.encode(errors="replace"))
             if bytes_count > self._limits.path_bytes_max:
                 raise self._too_long(name, f"longer than {self._limits.path_bytes_max:,} bytes in UTF-8")
-        if _CONTROL.search(name):
-            raise self._refused(name, "has a control character in its name")
+        if _CONTROL.search(name.removesuffix(_FOLDER_ICON) if is_folder_icon(name) else name):
+            raise self._refused(name, "has a control character in its name", RENAME)
         if _ABSOLUTE.match(name):
             raise self._refused(name, "has an absolute name")
         if ".." in name and ".." in _EITHER_SLASH.split(name):
@@ -103,7 +137,7 @@ class Names:
         parts = self._parts(name)
         if len(parts) + self._inside.count("/") > self._limits.path_depth_max:
             raise self._too_long(name, f"deeper than {self._limits.path_depth_max:,} folders")
-        return "/".join([self._inside, *parts] if self._inside else parts)
+        return self._path(parts)
 
     def shown(self, name: str) -> str:
         """A name that was not looked at yet, for a message."""
@@ -112,12 +146,16 @@ class Names:
     def _parts(self, name: str) -> list[str]:
         return [part for part in self._slash.split(name) if part not in ("", ".")]
 
+    def _path(self, parts: list[str]) -> str:
+        return "/".join([self._inside, *parts] if self._inside else parts)
+
     def _claim(self, path: str, claim: Claim) -> None:
         taken = self._claims.of(path)
         if taken == claim == Claim.FOLDER:
             return
         if taken:
-            raise malformed(f"Entry {shown(path)} is there twice, {_twice(taken, claim)}.")
+            twice = f"Entry {shown(path)} is there twice, {_twice(taken, claim)}."
+            raise malformed(twice, guidance=PACK_ONCE)
         self._claims.add(path, claim)
         self._claim_folders_above(path)
 
@@ -135,8 +173,8 @@ class Names:
             self._budget.take_unlisted_folder(above)
             self._claims.add(above, Claim.FOLDER)
 
-    def _refused(self, name: str, rule: str) -> PermanentError:
-        return malformed(f"Entry {self.shown(name)} {rule}.")
+    def _refused(self, name: str, rule: str, guidance: str = PACK_AGAIN) -> PermanentError:
+        return malformed(f"Entry {self.shown(name)} {rule}.", guidance=guidance)
 
     def _too_long(self, name: str, rule: str) -> PermanentError:
         return too_much(f"Entry {self.shown(name)} has a name that is {rule}.")
@@ -156,10 +194,11 @@ def _twice(first: int, second: int) -> str:
 
 
 class _Claims:
-    """A table of hashes, at most half full: a path is in its slot, or in the next free one."""
+    """A table of hashes, at most four fifths full, so that all paths of the largest archive are in one of
+    2 MB: a path is in its slot, or in the next free one."""
 
     def __init__(self) -> None:
-        self._slots = array("Q", bytes(8 * _SLOTS_MIN))
+        self._slots = array("Q", [0]) * _SLOTS_MIN
         self._count = 0
         self._key = os.urandom(16)
 
@@ -171,7 +210,7 @@ class _Claims:
         value = self._hash(path)
         self._slots[self._slot_of(value)] = value | claim
         self._count += 1
-        if 2 * self._count > len(self._slots):
+        if 5 * self._count > 4 * len(self._slots):
             self._grow()
 
     def _hash(self, path: str) -> int:
@@ -186,7 +225,7 @@ class _Claims:
         return slot
 
     def _grow(self) -> None:
-        before, self._slots = self._slots, array("Q", bytes(16 * len(self._slots)))
+        before, self._slots = self._slots, array("Q", [0]) * (2 * len(self._slots))
         for value in before:
             if value:
                 self._slots[self._slot_of(value & ~3)] = value

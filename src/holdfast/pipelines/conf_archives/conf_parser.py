@@ -5,14 +5,15 @@ r"""The stanzas of a .conf or .meta file, read by Splunk's rules from text that 
 No text fails. A line that makes no sense gives a `Fault`, which comes before the stanza it stands in, and
 the next line is read. A generator holds one stanza and one window, whatever the size of the file.
 
-Lines end with LF, CRLF or CR; no other character ends one. White space is the space and the tab.
+Lines end with LF, CRLF or CR; no other character ends one. White space is the space and the tab. A U+FEFF at
+the beginning of a line is dropped: where files were joined, their marks stand in the middle.
 
 Headers. `[name]`, indented or not. The name is all up to the last `]` of the line, so it may hold brackets:
-`[source::/var/log/[a-z]/x]`. Only where a comment follows the `]` that closes the first bracket does the name
-end there: `[name] # see [other]`. Nothing in a name is unescaped or stripped: `[a\]b]` is `a\]b`, `[ a ]` is
-` a `, and `[]`, which is the whole app in a .meta file, is the empty name. Text behind the `]` that is no
-comment is a fault, and the stanza is read. Without any `]` the rest of the line is the name, and a fault
-tells it. A header is never continued.
+`[source::/var/log/[a-z]/x]`. Only where white space and a comment follow the `]` that closes the first
+bracket does the name end there: `[name] # see [other]`. Nothing in a name is unescaped or stripped: `[a\]b]`
+is `a\]b`, `[ a ]` is ` a `, and `[]`, which is the whole app in a .meta file, is the empty name. Text behind
+the `]` that is no comment is a fault, and the stanza is read. Without any `]` the rest of the line is the
+name, and a fault tells it. A header is never continued.
 
 Comments. A line that begins with `#` or `;`, indented or not. It is never continued, as a comment must not
 swallow the header under it, and never looked into: whatever it holds, it is no fault. Nothing that follows
@@ -27,7 +28,8 @@ a key, or with a NUL, which PostgreSQL cannot store) is a fault together with th
 
 Bounds. A setting, with all its lines, of more than LINE_CHARS_MAX characters is left out. Of a stanza with
 more than ENTRIES_MAX settings or STANZA_CHARS_MAX characters the rest is left out. So is the whole of a
-stanza of which the header is too long or holds a NUL, as its settings belong to no other. Each is one fault.
+stanza of which the name has more than NAME_CHARS_MAX characters or the header holds a NUL, as its settings
+belong to no other. Each is one fault.
 """
 
 from __future__ import annotations
@@ -37,8 +39,9 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
-LINE_CHARS_MAX = 512 * 1024
-STANZA_CHARS_MAX = 1024 * 1024
+LINE_CHARS_MAX = 256 * 1024
+NAME_CHARS_MAX = 4_000
+STANZA_CHARS_MAX = 512 * 1024
 ENTRIES_MAX = 20_000
 EXCERPT_CHARS_MAX = 80
 
@@ -47,6 +50,8 @@ _WINDOW_CHARS = 64 * 1024
 _SPACE = " \t"
 _BRACKET = re.compile(r"[\[\]]")
 _COMMENT_FOLLOWS = re.compile(r"[ \t]+[#;]")
+# A mark of the encoding belongs to the beginning of a file, and stands in it where files were joined.
+_MARKED_LINE = re.compile(r"[ \t\ufeff]*\ufeff")
 
 
 class Entry(NamedTuple):
@@ -156,12 +161,19 @@ def _line_lists(blocks: Iterable[str]) -> Iterator[_Lines]:
         if len(lines) > 1:
             first, last = unfinished.take(), lines.pop()
             lines[0] = first
+            if "\ufeff" in text or "\ufeff" in first:
+                lines = [_unmarked(line) for line in lines]
             is_plain = "\0" not in text and "\0" not in first and len(first) <= LINE_CHARS_MAX
             yield _Lines(lines, len(first) + len(text), is_plain)
             unfinished.add(last)
     if carriage_return or unfinished.chars:
-        last = unfinished.take()
+        last = _unmarked(unfinished.take())
         yield _Lines([last], len(last), is_plain=False)
+
+
+def _unmarked(line: str) -> str:
+    marked = _MARKED_LINE.match(line)
+    return line if marked is None else line[marked.end() :]
 
 
 # From lines to stanzas
@@ -306,12 +318,13 @@ class _Reader:
     def _open(self, number: int, line: str, text: str) -> list[Stanza | Fault]:
         read: list[Stanza | Fault] = [*self._close()]
         name, fault = _header_of(number, text)
-        if len(line) > LINE_CHARS_MAX:
+        is_too_long = len(name) > NAME_CHARS_MAX or len(line) > LINE_CHARS_MAX
+        if is_too_long:
             fault = Fault(number, f"this header is too long; its stanza is left out: {_excerpt(text)}")
         elif "\0" in text:
             fault = Fault(number, f"this header holds a NUL; its stanza is left out: {_excerpt(text)}")
         self._begin(name, number, has_header=True)
-        self._is_nameless = len(line) > LINE_CHARS_MAX or "\0" in text
+        self._is_nameless = is_too_long or "\0" in text
         if fault is not None:
             read.append(fault)
         return read

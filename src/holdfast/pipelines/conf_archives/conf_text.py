@@ -51,6 +51,29 @@ def text_blocks(file: BinaryIO) -> tuple[str, Iterator[str]]:
     return encoding, _decoded(file, encoding, 0)
 
 
+def line_of_no_utf_8(file: BinaryIO) -> int | None:
+    """The line with the first byte that is no UTF-8, where characters of UTF-8 stand before it: somebody has
+    edited the file in another encoding, and every one of them will be read as two or three. None where it is
+    what it seems, a file of 8 bits a character. `file` is left where it was."""
+    at = file.tell()
+    decoder = codecs.getincrementaldecoder("utf-8")("strict")
+    line, is_ascii = 1, True
+    try:
+        file.seek(0)
+        while block := file.read(BLOCK_BYTES):
+            pending, _ = decoder.getstate()
+            try:
+                is_ascii = decoder.decode(block).isascii() and is_ascii
+                line += block.count(b"\n")
+            except UnicodeDecodeError as error:
+                good = (pending + block)[: error.start]
+                is_ascii = good.isascii() and is_ascii
+                return None if is_ascii else line + good.count(b"\n")
+        return None if is_ascii else line
+    finally:
+        file.seek(at)
+
+
 def _utf_16_without_mark(sample: bytes) -> str | None:
     """Most characters of a .conf file are ASCII, of which UTF-16 makes one byte and a NUL. One of the two
     halves is nearly all NUL and the other has none, which no text of 8 bits looks like."""

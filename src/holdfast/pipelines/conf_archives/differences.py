@@ -116,7 +116,9 @@ async def _settings(reader: StanzaReader, file_id: int | None, budget: ReadBudge
 
 def _chars_of(difference: StanzaDifference) -> int:
     """About as many as it has in an answer."""
-    return sum(len(key.key) + len(key.old or "") + len(key.new or "") + KEY_CHARS for key in difference.keys)
+    around = len(difference.name) + len(difference.source_path)
+    keys = (len(key.key) + len(key.old or "") + len(key.new or "") + KEY_CHARS for key in difference.keys)
+    return around + sum(keys)
 
 
 def _cursor(path: str, told: int) -> str:

@@ -130,7 +130,7 @@ def _key(weakest_first: list[tuple[Written, Entry]]) -> EffectiveKey:
 
 def _chars_of(stanza: EffectiveStanza) -> int:
     """About as many as it has in an answer, where keys and values stand twice."""
-    return sum(
+    return len(stanza.name) + sum(
         2 * (len(key.key) + len(key.value)) + len(key.source_path) * (1 + len(key.overrides)) + KEY_CHARS
         for key in stanza.keys
     )

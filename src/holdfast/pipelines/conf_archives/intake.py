@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import secrets
 from collections.abc import AsyncIterable
 from typing import NamedTuple
 
@@ -23,7 +22,7 @@ from holdfast.pipelines.conf_archives.archive import Kind, kind_of
 from holdfast.pipelines.conf_archives.playbook import PATH
 from holdfast.pipelines.conf_archives.settings import UPLOAD_BYTES_MAX
 from holdfast.pipelines.conf_archives.tables import ADD_RUN, tables_for
-from holdfast.pipelines.conf_archives.upload import Upload, stored_name
+from holdfast.pipelines.conf_archives.upload import Upload, new_draft_key, stored_name, upload_of
 from holdfast.storage import Draft, Storage
 
 HEAD_BYTES = 1024
@@ -56,23 +55,26 @@ class Intake:
         again: bool = False,
         expected_sha256: str | None = None,
     ) -> TakenIn:
-        draft_key = f"conf-{secrets.token_hex(16)}"
+        draft_key = new_draft_key()
         async with self._storage.draft(draft_key) as draft:
             try:
                 await draft.begin({})
                 sha256, head = await self._written(draft, filename, chunks)
                 check_sha256(filename, sha256, expected_sha256)
+                size = draft.size
+                upload = Upload(filename=filename, size=size, sha256=sha256, file=stored_name(sha256))
+                is_stored = await self._kept(draft, upload)
             except BaseException:
                 with contextlib.suppress(HoldfastError):  # what led here is what is told
-                    await draft.discard()
+                    await _discard(draft)
                 raise
-            size = draft.size
-            upload = Upload(filename=filename, size=size, sha256=sha256, file=stored_name(sha256))
-            is_stored = await self._kept(draft, upload)
+        # A draft that was left is safe: only then is there a run that names it.
         if not is_stored:
             upload = msgspec.structs.replace(upload, draft=draft_key)
-        key = None if again else _key_of(upload, head)
-        run_id, created = await self._submitted(upload, lane, key)
+        run_id, created = await self._submitted(upload, lane, None if again else _key_of(upload, head))
+        if not (is_stored or created):
+            async with self._storage.draft(draft_key) as draft:  # the run has another one
+                await draft.discard()
         return TakenIn(run_id, created, is_stored, size, sha256)
 
     async def _written(self, draft: Draft, filename: str, chunks: AsyncIterable[bytes]) -> tuple[str, bytes]:
@@ -110,13 +112,8 @@ class Intake:
 
     async def _submitted(self, upload: Upload, lane: Lane, key: str | None) -> tuple[int, bool]:
         engine = self._engine
-        if key is not None:
-            # Its workload may name a draft, which is another one each time.
-            known = await engine.store.execution_by_key(PATH, key)
-            if known is not None:
-                # Whoever took it in before may have died before this.
-                await self._add_run(known.id, upload, known.created_at)
-                return known.id, False
+        if key is not None and (known := await self._known(key)) is not None:
+            return known, False
         workload = msgspec.to_builtins(upload)
         try:
             [submitted] = await engine.submit(
@@ -124,16 +121,30 @@ class Intake:
             )
         except IdempotencyConflict:
             # The same file has come at the same time, under another name or as another draft.
-            if key is None or (known := await engine.store.execution_by_key(PATH, key)) is None:
+            if key is None or (known := await self._known(key)) is None:
                 raise
-            return known.id, False
+            return known, False
         await self._add_run(submitted.id, upload, await engine.now())
         return submitted.id, submitted.created
+
+    async def _known(self, key: str) -> int | None:
+        """The run of a file that was taken in before. Whoever did so may have died before it was added, or be
+        about to add it."""
+        known = await self._engine.store.execution_by_key(PATH, key)
+        if known is None:
+            return None
+        await self._add_run(known.id, upload_of(known.workload), known.created_at)
+        return known.id
 
     async def _add_run(self, run_id: int, upload: Upload, created_at: float) -> None:
         store = self._engine.store
         await store.make_tables(tables_for(store.dialect))
         await store.write_rows(ADD_RUN, run_id, upload.filename, upload.size, upload.sha256, created_at)
+
+
+async def _discard(draft: Draft) -> None:
+    if not draft.is_kept:
+        await draft.discard()
 
 
 def check_kind(filename: str, head: bytes) -> None:

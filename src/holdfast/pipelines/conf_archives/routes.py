@@ -6,9 +6,11 @@ done at /api/executions by the same number.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
 from typing import Annotated, Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import Meta
@@ -18,6 +20,7 @@ from holdfast.core.errors import PermanentError, TransientError
 from holdfast.core.model import Lane
 from holdfast.engine.checks import parse_cursor
 from holdfast.engine.manual_retry import RetryRequest
+from holdfast.pipelines.conf_archives.conf_parser import NAME_CHARS_MAX
 from holdfast.pipelines.conf_archives.differences import StanzaDifference, differences
 from holdfast.pipelines.conf_archives.effective import EffectiveStanza, effective
 from holdfast.pipelines.conf_archives.intake import Intake
@@ -35,9 +38,10 @@ endpoints = conf_archives.endpoints
 
 FILES_MAX = 100
 STORAGE_RETRY_SECONDS = 60.0
+MERGED_AT_ONCE = 2  # each takes up to a hundred megabytes
 
 Text = Annotated[str, Meta(max_length=1_000)]
-StanzaName = Annotated[str, Meta(max_length=4_000)]
+StanzaName = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
 
 
 class UploadQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,6 +232,14 @@ async def _reader(ask: Ask, run_id: int) -> StanzaReader:
     return StanzaReader(ask.engine.store, run_id)
 
 
+_merges: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+
+def _merging() -> asyncio.Semaphore:
+    """The turns of this server to hold much at once."""
+    return _merges.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(MERGED_AT_ONCE))
+
+
 @conf_archives("GET", "/v1/runs", "Runs, newest first", Listed[Run], query=RunsQuery, needs=Right.LOOK)
 async def list_runs(ask: Ask) -> Any:
     query = ask.query
@@ -309,9 +321,10 @@ async def show_effective(ask: Ask) -> Any:
     query = ask.query
     reader = await _reader(ask, ask.names["id"])
     begin = parse_cursor(query.cursor) or 0  # a run that is COMPLETE never changes
-    found, end = await effective(
-        reader, app=query.app, conf=query.conf, name=query.name, begin=begin, limit=query.limit
-    )
+    async with _merging():
+        found, end = await effective(
+            reader, app=query.app, conf=query.conf, name=query.name, begin=begin, limit=query.limit
+        )
     return Listed(items=found, next=None if end is None else str(end))
 
 
@@ -326,7 +339,8 @@ async def show_effective(ask: Ask) -> Any:
 async def show_difference(ask: Ask) -> Any:
     query = ask.query
     old, new = await _reader(ask, query.from_), await _reader(ask, ask.names["id"])
-    found, next_ = await differences(old, new, cursor=query.cursor, limit=query.limit)
+    async with _merging():
+        found, next_ = await differences(old, new, cursor=query.cursor, limit=query.limit)
     return Listed(items=found, next=next_)
 
 

@@ -4,13 +4,13 @@
 
 Each part is one transaction that asks first whether the run is still this attempt's. One that was taken for
 dead and goes on is refused there, so that nothing of two attempts can be mixed. Nobody reads a run's rows
-before it is COMPLETE, which is written with the completion of its step.
+before it is COMPLETE, which is written with the completion of its step. What is left of a run that came to
+another end is removed by attempts at others.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from sys import getsizeof
 from typing import Any
@@ -19,21 +19,23 @@ import msgspec
 
 from holdfast.core.errors import StaleLease
 from holdfast.core.model import ExecutionStatus
+from holdfast.pipelines.conf_archives.archive_refusals import shown, too_much
 from holdfast.pipelines.conf_archives.conf_parser import Fault, Stanza
 from holdfast.pipelines.conf_archives.placing import Place
-from holdfast.pipelines.conf_archives.tables import ADD_RUN, executions_in, tables_for
+from holdfast.pipelines.conf_archives.tables import ADD_RUN, IS_OVER, executions_in, tables_for
 from holdfast.pipelines.conf_archives.upload import Upload
+from holdfast.pipelines.conf_archives.words import IndexedWords
 from holdfast.store.tables import Row, TableTransaction, TableWriter
 
 PART_ROWS_MAX = 5_000  # each commit merges the index for the search a little
 PART_BYTES_MAX = 6 * 1024**2  # in memory, where a single strange character makes four bytes of each
 FILE_ROW_BYTES = 500
 CLEAR_ROWS = 2_000
+LEFTOVER_PARTS_MAX = 20
 FAULTS_KEPT_MAX = 100  # of a file; all of them are counted
-WORDS_CHARS_MAX = 200_000  # of a stanza, for the search
-WORD_CHARS_MAX = 200
+ROW_BYTES = 100  # that a row takes beside its texts
+SHORT_BYTES = 100_000
 
-_NO_WORD = re.compile(r"[\x00-/:-@\[-`{-\x7f]+")  # of a text in small letters
 _encode = msgspec.json.Encoder().encode
 
 _FILES = {
@@ -44,13 +46,13 @@ _FILES = {
                              $7::text[], $8::bigint[], $9::text[], $10::int[], $11::int[], $12::text[])""",
 }
 _STANZAS = {
-    "sqlite": "INSERT INTO holdfast_conf_stanzas VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    "sqlite": "INSERT INTO holdfast_conf_stanzas VALUES (?, ?, ?, ?, ?, ?, ?, ?, CAST(? AS text))",
     "postgresql": """
         INSERT INTO holdfast_conf_stanzas
-        SELECT run, file, name, path, position, line, header, entries,
+        SELECT run, file, name, path, position, line, header, convert_from(entries, 'UTF8'),
                array_to_tsvector(string_to_array(words, ' '))
         FROM unnest($1::bigint[], $2::int[], $3::text[], $4::text[], $5::int[], $6::int[], $7::boolean[],
-                    $8::text[], $9::text[])
+                    $8::bytea[], $9::text[])
              AS new (run, file, name, path, position, line, header, entries, words)""",
 }
 
@@ -75,13 +77,24 @@ class FileRead:
 
 
 class RunWriter:
-    """Used by one thread. `task_id` is `job-lease`, both of which only grow."""
+    """Used by one thread. `task_id` is `job-lease`, both of which only grow. What is more than
+    `stored_bytes_max` is refused: a few bytes that are packed well may become a great many rows."""
 
-    def __init__(self, writer: TableWriter, run_id: int, task_id: str, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        writer: TableWriter,
+        run_id: int,
+        task_id: str,
+        now: Callable[[], float],
+        stored_bytes_max: int,
+    ) -> None:
         self._writer = writer
         self._run_id = run_id
         self._task_id = task_id
         self._now = now
+        self._words_of = IndexedWords(run_id).of
+        self._stored_bytes_max = stored_bytes_max
+        self._stored_bytes_left = stored_bytes_max
         self._is_sqlite = writer.dialect == "sqlite"
         self._stanzas: list[Row] = []
         self._words: list[str] = []
@@ -128,30 +141,30 @@ class RunWriter:
         return self._writer.write(look)
 
     def _clear_some(self, tx: TableTransaction) -> int:
-        some = f"SELECT id FROM holdfast_conf_stanzas WHERE run_id = $1 LIMIT {CLEAR_ROWS}"
-        if self._is_sqlite:
-            tx.execute(f"DELETE FROM holdfast_conf_words WHERE rowid IN ({some})", self._run_id)
-        else:
-            some = some.replace("SELECT id", "SELECT ctid")
-        removed = tx.execute(
-            f"DELETE FROM holdfast_conf_stanzas WHERE {'id' if self._is_sqlite else 'ctid'} IN ({some})",
-            self._run_id,
-        )
-        if not removed:
-            tx.execute("DELETE FROM holdfast_conf_files WHERE run_id = $1", self._run_id)
-        return removed
+        return _clear_rows(tx, self._run_id, is_sqlite=self._is_sqlite)
 
     def add_stanza(self, file: FileRead, stanza: Stanza) -> None:
         name, position, line, has_header, entries = stanza
-        encoded = _encode(entries).decode()
-        row = (self._run_id, self._file_id, name, file.path, position, line, has_header, encoded)
-        text = _searched(name, entries, is_short=len(encoded) < WORDS_CHARS_MAX)
-        self._make_room(getsizeof(encoded) + getsizeof(text) + getsizeof(name))
-        self._stanzas.append(row)
-        self._words.append(text)
+        # As bytes: a text of them takes four times as much memory where a single character is a strange one.
+        encoded = _encode(entries)
+        words = self._words_of(name, entries, is_short=len(encoded) < SHORT_BYTES)
+        self._count_stored(file, len(name) + len(encoded) + len(file.path))
+        self._make_room(len(encoded) + getsizeof(words) + getsizeof(name))
+        self._stanzas.append(
+            (self._run_id, self._file_id, name, file.path, position, line, has_header, encoded)
+        )
+        self._words.append(words)
         file.stanzas += 1
         if len(self._stanzas) >= PART_ROWS_MAX or self._bytes >= PART_BYTES_MAX:
             self.flush()
+
+    def _count_stored(self, file: FileRead, size: int) -> None:
+        self._stored_bytes_left -= size + ROW_BYTES
+        if self._stored_bytes_left < 0:
+            raise too_much(
+                f"What the archive says takes more than {self._stored_bytes_max:,} bytes to be stored; the"
+                f" limit is passed in {shown(file.path)}, by stanza {file.stanzas + 1:,} of it."
+            )
 
     def _make_room(self, bytes_more: int) -> None:
         if self._bytes and self._bytes + bytes_more > PART_BYTES_MAX:
@@ -162,6 +175,7 @@ class RunWriter:
         place = file.place
         where = (self._run_id, self._file_id, file.path, place.app, place.layer, place.conf)
         faults = _encode(file.faults).decode()
+        self._count_stored(file, len(file.path) + len(faults))
         counted = (file.stanzas, file.fault_count, faults)
         self._make_room(getsizeof(faults) + getsizeof(file.path) + FILE_ROW_BYTES)
         self._files.append((*where, file.encoding, file.size, file.sha256, *counted))
@@ -188,9 +202,7 @@ class RunWriter:
                 )
                 tx.execute_many(_FILES["sqlite"], files)
             else:
-                rows = [
-                    (*row, " ".join(set(words_of(text)))) for row, text in zip(stanzas, words, strict=True)
-                ]
+                rows = [(*row, found) for row, found in zip(stanzas, words, strict=True)]
                 tx.execute_many(_STANZAS["postgresql"], rows)
                 tx.execute_many(_FILES["postgresql"], files)
 
@@ -224,17 +236,44 @@ class RunWriter:
         )
 
 
-def _searched(name: str, entries: Iterable[tuple[str, str, int]], *, is_short: bool) -> str:
-    """The text whose words the search finds."""
-    if is_short:
-        return "\n".join([name, *[f"{key} {value}" for key, value, _ in entries]])[:WORDS_CHARS_MAX].lower()
-    parts, chars = [name[:WORDS_CHARS_MAX]], len(name)
-    for key, value, _ in entries:
-        if chars >= WORDS_CHARS_MAX:
-            break
-        parts.append(f"{key} {value[:WORDS_CHARS_MAX]}")
-        chars += len(parts[-1])
-    return "\n".join(parts)[:WORDS_CHARS_MAX].lower()
+def clear_leftovers(writer: TableWriter, between: Callable[[], None]) -> None:
+    """Remove some of what is left of runs that have failed or were cancelled; a few at a time, as nobody
+    waits for it. A run that has nothing left is STORED again, for nobody to look into it once more."""
+    is_sqlite = writer.dialect == "sqlite"
+    of_one = f"FROM holdfast_conf_runs r LEFT JOIN {executions_in(writer.dialect)} e ON e.id = r.id"
+    find = f"SELECT r.id {of_one} WHERE r.status = 'PARSING' AND {IS_OVER} ORDER BY r.id LIMIT 1"
+    lock = "" if is_sqlite else " FOR UPDATE OF r SKIP LOCKED"
+    # Asked again under the lock: it may have been started again, and be at work, since the first look.
+    check = f"SELECT r.id {of_one} WHERE r.id = $1 AND {IS_OVER}"
+
+    def clear_some(tx: TableTransaction) -> bool:
+        found = tx.fetch(find + lock)
+        if not found or not tx.fetch(check, *found[0]):
+            return False
+        [(run_id,)] = found
+        if not _clear_rows(tx, run_id, is_sqlite=is_sqlite):
+            tx.execute("UPDATE holdfast_conf_runs SET status = 'STORED' WHERE id = $1", run_id)
+        return True
+
+    for _ in range(LEFTOVER_PARTS_MAX):
+        if not writer.write(clear_some):
+            return
+        between()
+
+
+def _clear_rows(tx: TableTransaction, run_id: int, *, is_sqlite: bool) -> int:
+    """Some of the stanzas; where there are none, the files."""
+    key = "id" if is_sqlite else "ctid"
+    removed = tx.fetch(
+        f"DELETE FROM holdfast_conf_stanzas WHERE {key} IN"
+        f" (SELECT {key} FROM holdfast_conf_stanzas WHERE run_id = $1 LIMIT {CLEAR_ROWS}) RETURNING {key}",
+        run_id,
+    )
+    if is_sqlite:
+        tx.execute_many("DELETE FROM holdfast_conf_words WHERE rowid = ?", removed)
+    if not removed:
+        tx.execute("DELETE FROM holdfast_conf_files WHERE run_id = $1", run_id)
+    return len(removed)
 
 
 def task_id_of(queue_id: int, fence: str) -> str:
@@ -244,9 +283,3 @@ def task_id_of(queue_id: int, fence: str) -> str:
 
 def _order(task_id: str) -> tuple[int, ...]:
     return tuple(int(part) for part in task_id.split("-"))
-
-
-def words_of(text: str) -> list[str]:
-    """The words of a text, in small letters."""
-    words = _NO_WORD.sub(" ", text.lower()).split(" ")
-    return [word[:WORD_CHARS_MAX] for word in words if word]

@@ -13,6 +13,7 @@ from holdfast.pipelines.conf_archives.archive_limits import ArchiveLimits
 from holdfast.pipelines.durations import delays_of
 from holdfast.steps.interface import StepSettings
 from holdfast.storage import Storage
+from holdfast.storage.draft_file import DraftFolder
 from holdfast.storage.s3 import spool_folder
 
 UPLOAD_BYTES_MAX = "HOLDFAST_CONF_UPLOAD_BYTES_MAX"
@@ -23,6 +24,7 @@ RETRY_DELAYS = "HOLDFAST_CONF_RETRY_DELAYS"
 UPLOAD_BYTES_MAX_DEFAULT = 1024**3
 RETRY_DELAYS_DEFAULT = (60.0, 180.0, 600.0)
 ENTRIES_MOST = 1_000_000
+STORED_BYTES_MIN = 64 * 1024**2  # that any upload may make
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,11 @@ class ConfSettings:
     upload_bytes_max: int
     limits: ArchiveLimits
     retry_delays: tuple[float, ...]
+
+    def stored_bytes_max(self, uploaded_bytes: int) -> int:
+        """What rows of an upload may hold: as much as may be unpacked of it."""
+        by_ratio = int(self.limits.ratio_max * uploaded_bytes)
+        return max(STORED_BYTES_MIN, min(self.limits.total_bytes_max, by_ratio))
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> ConfSettings:
@@ -55,8 +62,11 @@ def open_storage(environ: Mapping[str, str] = os.environ) -> Storage:
 
 
 def work_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where archives lie while they are read."""
-    return spool_folder(environ)
+    """Where archives lie while they are read; it is made. Refused where others may look into it: what was
+    checked could be another file a moment later."""
+    spool = DraftFolder(spool_folder(environ), is_private=True)
+    os.close(spool.open())
+    return spool.path
 
 
 def _bytes(environ: Mapping[str, str], name: str, default: int) -> int:

@@ -7,20 +7,19 @@ one row at least, where one is left.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from holdfast.core.errors import InvalidInput
-from holdfast.pipelines.conf_archives.run_writer import words_of
+from holdfast.pipelines.conf_archives.words import fts_query, tsquery, words_asked
 from holdfast.store.interface import Store
 from holdfast.store.tables import Row
 
-QUERY_WORDS_MAX = 20
 PAGE = 1_000
 PAGE_BYTES_MAX = 8 * 1024**2
-HELD_ENTRIES_MAX = 500_000
+HELD_ENTRIES_MAX = 200_000
 HELD_CHARS_MAX = 32 * 1024**2
 INT4_MAX = 2**31 - 1
 
@@ -92,7 +91,10 @@ class ReadBudget:
         self._entries = self._chars = 0
 
     def take(self, stanza: StanzaLine) -> None:
-        self._entries += 1 + len(stanza.entries)
+        """Each setting with the path of its file, as it is told."""
+        count = 1 + len(stanza.entries)
+        self._entries += count
+        self._chars += len(stanza.name) + count * len(stanza.source_path)
         self._chars += sum(len(entry.key) + len(entry.value) for entry in stanza.entries)
         if self._entries > HELD_ENTRIES_MAX or self._chars > HELD_CHARS_MAX:
             raise InvalidInput(
@@ -130,7 +132,7 @@ class StanzaReader:
             conditions.append("parse_errors > 0")
         columns = "file_id, path, app, layer, conf, encoding, size, sha256, stanzas, parse_errors, errors"
         rest = f"FROM holdfast_conf_files WHERE {' AND '.join(conditions)} ORDER BY file_id"
-        found, is_last = await self._page(columns, "errors", rest, values, limit)
+        found, is_last = await self._page(columns, ("errors", "path"), rest, values, limit)
         return Page([_file(row) for row in found], is_last=is_last)
 
     async def apps(self) -> set[str]:
@@ -203,9 +205,10 @@ class StanzaReader:
         if file_id is not None:
             add("s.file_id = {}", file_id)
         if words is not None:
-            add(self._matches(), _match(words) if self._is_sqlite else _tsquery(words))
+            add(self._matches(), (fts_query if self._is_sqlite else tsquery)(self._run_id, words))
         rest = f"FROM holdfast_conf_stanzas s WHERE {' AND '.join(conditions)} ORDER BY {place}"
-        found, is_last = await self._page(_COLUMNS, "s.entries", rest, values, limit)
+        large = ("s.entries", "s.name", "s.source_path")
+        found, is_last = await self._page(_COLUMNS, large, rest, values, limit)
         return Page([_stanza(row) for row in found], is_last=is_last)
 
     async def every_stanza(self, file_id: int, budget: ReadBudget) -> AsyncIterator[StanzaLine]:
@@ -221,13 +224,12 @@ class StanzaReader:
             cursor = cursor_of(page.items[-1])
 
     async def _page(
-        self, columns: str, large: str, rest: str, values: list[Any], limit: int
+        self, columns: str, large: Sequence[str], rest: str, values: list[Any], limit: int
     ) -> tuple[list[Row], bool]:
         """What is large is asked for its size first. Runs that are COMPLETE never change, so both look at the
         same rows."""
-        sizes = await self._store.fetch_rows(
-            f"SELECT octet_length({large}) {rest} LIMIT {int(limit) + 1}", *values
-        )
+        size_of_row = " + ".join(f"octet_length({column})" for column in large)
+        sizes = await self._store.fetch_rows(f"SELECT {size_of_row} {rest} LIMIT {int(limit) + 1}", *values)
         count = taken = 0
         for (size,) in sizes[:limit]:
             if count and taken + size > PAGE_BYTES_MAX:
@@ -239,37 +241,12 @@ class StanzaReader:
     def _matches(self) -> str:
         if not self._is_sqlite:
             return "s.words @@ {}::text::tsquery"
-        # The rows of a run were written one after the other: words of other runs are not gone through.
-        ends = (
-            "SELECT id FROM holdfast_conf_stanzas WHERE run_id = $1"
-            " ORDER BY file_id {0}, position {0} LIMIT 1"
-        )
-        return (
-            "s.id IN (SELECT rowid FROM holdfast_conf_words WHERE holdfast_conf_words MATCH {}"
-            f" AND rowid BETWEEN ({ends.format('ASC')}) AND ({ends.format('DESC')}))"
-        )
+        return "s.id IN (SELECT rowid FROM holdfast_conf_words WHERE holdfast_conf_words MATCH {})"
 
 
 def _is_nowhere(*asked: str | None) -> bool:
     """PostgreSQL takes no NUL, not even to look for it; and nothing that was read has one."""
     return any("\0" in text for text in asked if text is not None)
-
-
-def words_asked(search: str) -> list[str]:
-    words = words_of(search)
-    if len(words) > QUERY_WORDS_MAX:
-        raise InvalidInput(
-            f"The search has {len(words)} words; the limit is {QUERY_WORDS_MAX}.", guidance="Use fewer words."
-        )
-    return words
-
-
-def _match(words: list[str]) -> str:
-    return " AND ".join(f'"{word}" *' for word in words)
-
-
-def _tsquery(words: list[str]) -> str:
-    return " & ".join(f"'{word}':*" for word in words)
 
 
 def _parsed(cursor: str | None) -> tuple[int, int]:

@@ -5,9 +5,8 @@
     conf_stanzas   their stanzas in order; keys and values as a JSON list [[key, value, line], …]
 
 A run's state is what is stored here and what has become of its execution (`STATE`): only the pipeline's own
-steps write here, and only an execution can fail. On SQLite the words of stanzas are a full-text index of
-their own, on PostgreSQL a column. A word is what stands between blanks and ASCII punctuation, in small
-letters: a rule that both keep to the letter, and that no version of Unicode changes.
+steps write here, and only an execution can fail. On SQLite the words of stanzas (`words.py`) are a full-text
+index of their own, on PostgreSQL a column.
 """
 
 from __future__ import annotations
@@ -35,6 +34,8 @@ CREATE TABLE holdfast_conf_runs (
     CHECK (status NOT IN ('PARSING', 'COMPLETE') OR (task_id IS NOT NULL AND started_at IS NOT NULL)),
     CHECK ((status = 'COMPLETE') = (completed_at IS NOT NULL))
 ) STRICT;
+-- Those that may have rows that nobody will ever see.
+CREATE INDEX holdfast_conf_runs_parsing ON holdfast_conf_runs (id) WHERE status = 'PARSING';
 
 CREATE TABLE holdfast_conf_files (
     run_id integer NOT NULL,
@@ -92,6 +93,8 @@ CREATE TABLE holdfast_conf_runs (
     CHECK (status NOT IN ('PARSING', 'COMPLETE') OR (task_id IS NOT NULL AND started_at IS NOT NULL)),
     CHECK ((status = 'COMPLETE') = (completed_at IS NOT NULL))
 );
+-- Those that may have rows that nobody will ever see.
+CREATE INDEX conf_runs_parsing ON holdfast_conf_runs (id) WHERE status = 'PARSING';
 
 CREATE TABLE holdfast_conf_files (
     run_id bigint NOT NULL,
@@ -133,10 +136,13 @@ def tables_for(dialect: str) -> TableSet:
     return TableSet(NAME, (_SQLITE if dialect == "sqlite" else _POSTGRESQL,))
 
 
-# Read as a part of statements in which r is the run and e its execution, where there still is one.
-STATE = """CASE
+# Of a run r and its execution e, where there still is one: it will not go on unless a person says so.
+IS_OVER = "(e.id IS NULL OR e.status IN ('failed', 'cancelled'))"
+
+# Of the same: what people are told.
+STATE = f"""CASE
     WHEN r.status = 'COMPLETE' THEN 'COMPLETE'
-    WHEN e.id IS NULL OR e.status IN ('failed', 'cancelled') THEN 'FAILED'
+    WHEN {IS_OVER} THEN 'FAILED'
     ELSE r.status END"""
 
 

@@ -5,7 +5,8 @@
 Some headers only say something about the next one (a longer name, a larger size); they are bounded, in size
 and in number. Folders are checked and passed over, links handed on as what they are. Everything that is
 neither they nor a plain file is refused: devices and FIFOs mean harm, and a reader that guesses what an
-unknown type means reads another archive than the next reader does.
+unknown type means reads another archive than the next reader does. GNU's labels of volumes are passed over,
+and so is what its incremental backups say about a folder.
 
 What follows the end of a tar is ignored. A single block of zeros is an end too, as some packers write it; a
 tar that stops without any was cut off, be it between two entries.
@@ -22,7 +23,15 @@ from holdfast.core.errors import PermanentError
 from holdfast.pipelines.conf_archives.archive_entry import PIECE_BYTES, Entry, link_entry
 from holdfast.pipelines.conf_archives.archive_limits import Budget
 from holdfast.pipelines.conf_archives.archive_names import Names, decoded
-from holdfast.pipelines.conf_archives.archive_refusals import damaged, malformed, shown, too_much
+from holdfast.pipelines.conf_archives.archive_refusals import (
+    PACK_AGAIN,
+    PACK_WHOLE,
+    damaged,
+    malformed,
+    not_read_here,
+    shown,
+    too_much,
+)
 from holdfast.pipelines.conf_archives.unpacking import Stream
 
 BLOCK_BYTES = 512
@@ -33,15 +42,17 @@ EXTENSIONS_MAX = 8  # of one entry
 _ZEROS = bytes(BLOCK_BYTES)
 _FILES = frozenset(b"\x0007")
 _SYMBOLIC_LINK, _HARD_LINK, _FOLDER = ord("2"), ord("1"), ord("5")
+_GNU_FOLDER, _GNU_LABEL, _GNU_SPARSE = b"DVS"
 _PAX, _PAX_SOLARIS, _PAX_GLOBAL, _LONG_NAME, _LONG_TARGET = b"xXgLK"
 _EXTENSIONS = frozenset(b"xXgLK")
+_WITH_DATA = _FILES | _EXTENSIONS | {_GNU_FOLDER, _GNU_LABEL}  # a folder's size is a hint
 _REFUSED = {
     ord("3"): "a character device",
     ord("4"): "a block device",
     ord("6"): "a FIFO",
-    ord("S"): "a sparse file",
+    _GNU_SPARSE: "a sparse file",
 }
-_OCTAL = re.compile(rb"[ \0]*([0-7]*)[ \0]*")
+_OCTAL = re.compile(rb"[ \0]*(?:([0-7]+)(?:[ \0].*)?)?", re.DOTALL)  # what is behind it is nobody's
 _PAX_RECORD = re.compile(rb"([0-9]{1,8}) ([^=]+)=")
 _PAX_SIZE = re.compile(r"[0-9]{1,19}")
 _PAX_KEYS = frozenset({"path", "linkpath", "size"})
@@ -55,9 +66,10 @@ class _Header:
     target: str
 
 
-def is_tar_header(block: bytes) -> bool:
-    """Whether a file that begins so is a tar. The oldest ones are known by their checksum alone."""
-    if block[257:262] == b"ustar":
+def is_tar_header(block: bytes, *, is_magic_enough: bool) -> bool:
+    """Whether a file that begins so is a tar. The oldest ones are known by their checksum alone; and what has
+    the magic without it is either a damaged tar or a text that speaks of tars."""
+    if is_magic_enough and block[257:262] == b"ustar":
         return True
     return len(block) >= BLOCK_BYTES and any(block[:100]) and _has_checksum(block[:BLOCK_BYTES])
 
@@ -73,37 +85,46 @@ class _TarReader:
         self._names = names
         self._budget = budget
         self._pax_global: dict[str, str] = {}
+        self._is_begun = False
         self._left = 0  # of the entry that is being read
 
     def entries(self) -> Iterator[Entry]:
         while (header := self._next_header()) is not None:
             self._stream.entry = header.name
             if header.type in (_SYMBOLIC_LINK, _HARD_LINK):
-                is_hard = header.type == _HARD_LINK
-                yield link_entry(
-                    self._names.link(header.name, header.target, is_from_root=is_hard), header.target
-                )
+                yield self._link(header)
                 continue
-            if (path := self._path_of(header)) is None:
-                continue
-            self._begin_data(header.size, path)
-            yield Entry(path, header.size, self._pieces)
+            path = self._path_of(header)
+            self._begin_data(header.size, path or header.name)
+            if path is not None:
+                yield Entry(path, header.size, self._pieces)
             self._skip_data(self._left + -header.size % BLOCK_BYTES)
             self._left = 0
         self._stream.finish()
 
+    def _link(self, header: _Header) -> Entry:
+        is_hard = header.type == _HARD_LINK
+        path = self._names.link(header.name, header.target, is_from_root=is_hard)
+        if is_hard:
+            return link_entry(path, self._names.hard_link(header.target))
+        return link_entry(path, self._names.symbolic_link(header.name, header.target))
+
     def _path_of(self, header: _Header) -> str | None:
         """None where it is no file."""
-        is_folder = header.type == _FOLDER or (header.type in _FILES and header.name.endswith("/"))
-        if is_folder:
-            self._names.folder(header.name)
-        elif header.type in _FILES:
+        if header.type in _FILES and not header.name.endswith("/"):
             return self._names.file(header.name)
+        if header.type in _FILES and header.size:
+            raise malformed(f"Entry {self._names.shown(header.name)} is a folder with data of its own.")
+        if header.type in _FILES or header.type in (_FOLDER, _GNU_FOLDER):
+            self._names.folder(header.name)
+        elif header.type == _GNU_LABEL:
+            self._budget.take_entry(header.name)
         else:
             what = _REFUSED.get(header.type, f"of the unknown type {bytes([header.type])!r}")
-            raise malformed(f"Entry {self._names.shown(header.name)} is {what}, which is not read.")
-        if is_folder and header.size:
-            raise malformed(f"Entry {self._names.shown(header.name)} is a folder with data of its own.")
+            raise malformed(
+                f"Entry {self._names.shown(header.name)} is {what}, which is not read.",
+                guidance=PACK_WHOLE if header.type == _GNU_SPARSE else PACK_AGAIN,
+            )
         return None
 
     # Data
@@ -162,11 +183,13 @@ class _TarReader:
 
     def _next_plain_header(self) -> _Header | None:
         block = self._stream.read(BLOCK_BYTES)
-        if not block and self._stream.entry:
+        if not (self._is_begun or block == _ZEROS or is_tar_header(block, is_magic_enough=True)):
+            raise not_read_here(f"{self._names.archive} has no tar in it: it begins with something else.")
+        if not block:
             raise damaged(f"{self._names.archive} ends without the zeros that end a tar, {self._after()}.")
         if block == _ZEROS:
             after = self._stream.read(BLOCK_BYTES)
-            if after in (b"", _ZEROS):
+            if len(after) < BLOCK_BYTES or after == _ZEROS:
                 return None
             raise malformed(f"{self._names.archive} has an empty header, {self._after()}.")
         if len(block) < BLOCK_BYTES:
@@ -176,6 +199,7 @@ class _TarReader:
                 f"{self._names.archive} has something else in the place of a header, {self._after()}:"
                 " its checksum is wrong."
             )
+        self._is_begun = True
         return self._parsed(block)
 
     def _after(self) -> str:
@@ -192,8 +216,7 @@ class _TarReader:
         if size is None or size < 0:
             raise malformed(f"Entry {self._names.shown(shown_name)} has a size that is no number of bytes.")
         kind = block[156]
-        has_data = kind in _FILES or kind in _EXTENSIONS  # a folder's size is a hint
-        return _Header(shown_name, kind, size if has_data else 0, decoded(_text(block[157:257])))
+        return _Header(shown_name, kind, size if kind in _WITH_DATA else 0, decoded(_text(block[157:257])))
 
     def _extension(self, header: _Header, bytes_max: int) -> bytes:
         if header.size > bytes_max:
@@ -230,7 +253,8 @@ class _TarReader:
             elif key.startswith("GNU.sparse."):
                 raise malformed(
                     f"{self._names.archive} has a sparse file, which is not read: it is announced by"
-                    f" {self._names.shown(header.name)}."
+                    f" {self._names.shown(header.name)}.",
+                    guidance=PACK_WHOLE,
                 )
             at = end
         return records
@@ -241,7 +265,7 @@ def _extended(header: _Header, said: dict[str, str], names: Names) -> _Header:
     header = replace(
         header, name=said.get("path") or header.name, target=said.get("linkpath") or header.target
     )
-    if (size := said.get("size")) and header.type in _FILES:
+    if (size := said.get("size")) and header.type in _WITH_DATA:
         if not _PAX_SIZE.fullmatch(size):
             raise malformed(f"Entry {names.shown(header.name)} has a size that is no number of bytes.")
         header = replace(header, size=int(size))

@@ -17,7 +17,7 @@ from typing import BinaryIO, Protocol
 
 from holdfast.pipelines.conf_archives.archive_entry import PIECE_BYTES
 from holdfast.pipelines.conf_archives.archive_limits import Budget
-from holdfast.pipelines.conf_archives.archive_refusals import damaged, malformed, shown, too_much
+from holdfast.pipelines.conf_archives.archive_refusals import damaged, needs_memory, shown, too_much
 
 _STREAMS_MAX = 200_000  # some packers begin one every 64 KiB; many more are there to keep us busy
 _FINISH_BYTES_MAX = 16 * 1024**2
@@ -197,7 +197,7 @@ class PackedStream(Stream):
 
     def _refused(self, error: Undecodable) -> Exception:
         if _XZ_MEMORY_WORDS in str(error):
-            return xz_too_large(self.archive)
+            return needs_memory(self.archive)
         return damaged(f"{self.archive} is damaged {self.place()}: {error}.")
 
     def _next_stream(self) -> Decoder | None:
@@ -233,19 +233,11 @@ def xz_decoder(memory_bytes: int) -> Decoder:
 
 def xz_memory_bytes(head: bytes, archive: str, budget: Budget) -> int:
     """How much an xz that begins so must be given. What else is wrong with it is found when it is read."""
-    for memory_bytes in budget.xz_bytes_steps():
+    for memory_bytes in budget.xz_memory_steps():
         try:
             decode(xz_decoder(memory_bytes), head)
         except Undecodable as error:
             if _XZ_MEMORY_WORDS in str(error):
                 continue
         return memory_bytes
-    raise xz_too_large(archive)
-
-
-def xz_too_large(archive: str) -> Exception:
-    return malformed(
-        f"{archive} needs more memory to be unpacked than an xz is given here.",
-        user_message="The archive needs too much memory to be unpacked",
-        guidance="Pack the files again with `xz -6` or with gzip, and upload the new archive.",
-    )
+    raise needs_memory(archive)

@@ -10,26 +10,35 @@ bytes. So an archive that is refused for its directory is refused before any of 
 second time the files are handed on, and those that are asked for are unpacked and compared with their size
 and checksum.
 
-The parts must follow one another without gaps up to the end of the file: bytes before the first entry that
-shift all offsets, or behind the end, are how one file is made to be two archives.
+The parts must follow one another without gaps from the beginning of the file to its end, but for the sizes
+that a packer writes behind data which it did not know before: bytes that no part owns are how one file is
+made to be two archives. A reader that goes by the entries would see one that the directory does not list.
 """
 
 from __future__ import annotations
 
 import bz2
+import heapq
 import os
 import stat
 import struct
 import zlib
 from array import array
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import BinaryIO, NamedTuple
 
 from holdfast.core.errors import PermanentError
 from holdfast.pipelines.conf_archives.archive_entry import PIECE_BYTES, Entry, link_entry
 from holdfast.pipelines.conf_archives.archive_limits import Budget
 from holdfast.pipelines.conf_archives.archive_names import Names, decoded
-from holdfast.pipelines.conf_archives.archive_refusals import damaged, encrypted, malformed, shown
+from holdfast.pipelines.conf_archives.archive_refusals import (
+    damaged,
+    encrypted,
+    malformed,
+    not_read_here,
+    shown,
+)
 from holdfast.pipelines.conf_archives.unpacking import Decoder, Deflate, Undecodable, decode
 
 _END = struct.Struct("<4s4H2LH")
@@ -45,6 +54,7 @@ _ENCRYPTED_FLAGS = 0x0001 | 0x0040 | 0x2000
 _PATCH_FLAG = 0x0020
 _SIZES_FOLLOW_FLAG = 0x0008
 _STORED, _DEFLATE, _BZIP2, _AES = 0, 8, 12, 99
+_FOLLOWING_SIZES_BYTES = frozenset({12, 16, 20, 24})  # without and with a signature; the same of zip64
 _METHODS = {
     **{1: "shrink", 6: "implode", 9: "deflate64", 14: "LZMA", 20: "Zstandard", 93: "Zstandard"},
     **{95: "xz", 97: "WavPack", 98: "PPMd"},
@@ -53,6 +63,7 @@ _TARGET_BYTES_MAX = 64 * 1024
 
 _WINDOW_BYTES = 64 * 1024
 _LOCAL_WINDOW_BYTES = 1024
+_SORTED_AT_ONCE = 4096
 
 
 class _Directory(NamedTuple):
@@ -79,6 +90,13 @@ class _Record(NamedTuple):
     @property
     def is_folder(self) -> bool:
         return self.name.endswith(("/", "\\")) or stat.S_ISDIR(self.mode)
+
+
+class _Local(NamedTuple):
+    """What stands before an entry's data."""
+
+    begin: int  # of the data
+    has_following_sizes: bool
 
 
 class _Window:
@@ -116,27 +134,20 @@ class _ZipReader:
         self._names = names
         self._budget = budget
         self._told = told
-        self._begins: array[int] = array("Q")  # where the entries' data begins, in the directory's order
 
     def entries(self) -> Iterator[Entry]:
         directory = self._directory()
         self._budget.take_entries_ahead(directory.entries)
         self._check(directory)
         consumed = 0
-        for number, record in enumerate(self._records(directory)):
+        for record in self._records(directory):
             if record.is_link:
-                target = decoded(b"".join(self._pieces(record, self._begins[number], consumed)))
-                yield link_entry(self._names.path_of(record.name), target)
+                target = self._target_of(record, consumed)
+                link = self._names.symbolic_link(record.name, target)
+                yield link_entry(self._names.path_of(record.name), link)
             elif not record.is_folder:
                 path = self._names.path_of(record.name)
-                begin = self._begins[number]
-
-                def pieces(
-                    record: _Record = record, begin: int = begin, told: int = consumed
-                ) -> Iterator[bytes]:
-                    return self._pieces(record, begin, told)
-
-                yield Entry(path, record.size, pieces)
+                yield Entry(path, record.size, partial(self._pieces, record, consumed))
             consumed += record.packed_size
             self._told(consumed)
 
@@ -210,7 +221,7 @@ class _ZipReader:
 
     def _record(self, fields: tuple[int, ...], raw_name: bytes, extra: bytes) -> _Record:
         _, _, _, flags, method, _, _, crc, packed_size, size, *_, disk, _, attributes, offset = fields
-        name = decoded(raw_name)
+        name = _decoded(raw_name)
         full = [size == _FULL32, packed_size == _FULL32, offset == _FULL32]
         if any(full):
             larger = iter(self._zip64_numbers(name, extra, sum(full)))
@@ -237,18 +248,21 @@ class _ZipReader:
     def _check(self, directory: _Directory) -> None:
         offsets: array[int] = array("Q")
         ends: array[int] = array("Q")
+        has_following_sizes = bytearray()
         for record in self._records(directory):
             self._check_record(record)
-            begin = self._checked_begin(record, directory.offset)
-            self._claim(record, begin)
+            local = self._checked_local(record, directory.offset)
+            self._claim(record)
             offsets.append(record.offset)
-            ends.append(begin + record.packed_size)
-            self._begins.append(begin)
-        before = -1
-        for number in sorted(range(len(offsets)), key=offsets.__getitem__):
-            if before >= 0 and offsets[number] < ends[before]:
+            ends.append(local.begin + record.packed_size)
+            has_following_sizes.append(local.has_following_sizes)
+        before, end, may_sizes_follow = -1, 0, False
+        for number in _by_offset(offsets):
+            if offsets[number] < end:
                 raise self._overlapping(directory, number, before)
-            before = number
+            self._check_gap(end, offsets[number], may_sizes_follow)
+            before, end, may_sizes_follow = number, ends[number], bool(has_following_sizes[number])
+        self._check_gap(end, directory.offset, may_sizes_follow)
 
     def _overlapping(self, directory: _Directory, one: int, other: int) -> PermanentError:
         names = [
@@ -260,6 +274,11 @@ class _ZipReader:
             f"Entries {names[0]} and {names[1]} overlap: they use the same bytes of the archive."
         )
 
+    def _check_gap(self, begin: int, end: int, may_sizes_follow: bool) -> None:
+        size = end - begin
+        if size and not (may_sizes_follow and size in _FOLLOWING_SIZES_BYTES):
+            raise malformed(f"{self._names.archive} has {size:,} bytes at {begin:,} that belong to no entry.")
+
     def _of(self, record: _Record) -> str:
         return f"Entry {self._names.shown(record.name)}"
 
@@ -268,7 +287,7 @@ class _ZipReader:
             raise encrypted(f"{self._of(record)} is encrypted.")
         if record.method not in (_STORED, _DEFLATE, _BZIP2) or record.flags & _PATCH_FLAG:
             method = _METHODS.get(record.method, "of a kind that is not known")
-            raise malformed(
+            raise not_read_here(
                 f"{self._of(record)} is packed with method {record.method} ({method}); stored, deflate and"
                 " bzip2 are read.",
                 guidance="Pack the files again with a usual zip or tar, and upload the new archive.",
@@ -284,14 +303,14 @@ class _ZipReader:
         if record.is_folder and record.size:
             raise malformed(f"{self._of(record)} is a folder with data of its own.")
 
-    def _checked_begin(self, record: _Record, directory_offset: int) -> int:
-        """Where its data begins. What stands before it must say what the directory says."""
+    def _checked_local(self, record: _Record, directory_offset: int) -> _Local:
+        """It must say what the directory says."""
         is_inside = record.offset + _LOCAL.size <= directory_offset
         data = self._local_window.at(record.offset, _LOCAL.size) if is_inside else b""
         if data[:4] != b"PK\3\4":
             raise damaged(f"{self._of(record)} is not where the directory says, at {record.offset:,}.")
         _, _, flags, method, _, _, crc, packed_size, size, name_size, extra_size = _LOCAL.unpack(data)
-        begin: int = record.offset + _LOCAL.size + name_size + extra_size
+        begin = record.offset + _LOCAL.size + name_size + extra_size
         if begin + record.packed_size > directory_offset:
             raise damaged(
                 f"{self._of(record)} is said to have more bytes than there are before the directory."
@@ -299,16 +318,23 @@ class _ZipReader:
         local_name = self._local_window.at(record.offset + _LOCAL.size, name_size)
         if local_name != record.raw_name:
             raise malformed(
-                f"{self._of(record)} calls itself {shown(decoded(local_name))} where its data is."
+                f"{self._of(record)} calls itself {shown(_decoded(local_name))} where its data is."
             )
         if method != record.method or (flags ^ record.flags) & _ENCRYPTED_FLAGS:
             raise malformed(f"{self._of(record)} is packed in another way than the directory says.")
-        is_told_here = not flags & _SIZES_FOLLOW_FLAG and _FULL32 not in (packed_size, size)
+        has_following_sizes = bool(flags & _SIZES_FOLLOW_FLAG)
+        is_told_here = not has_following_sizes and _FULL32 not in (packed_size, size)
         if is_told_here and (crc, packed_size, size) != (record.crc, record.packed_size, record.size):
             raise malformed(f"{self._of(record)} has another size or checksum than the directory says.")
-        return begin
+        return _Local(begin, has_following_sizes)
 
-    def _claim(self, record: _Record, begin: int) -> None:
+    def _begin_of(self, record: _Record) -> int:
+        """Where its data begins, once that was checked. To keep it would take a megabyte more."""
+        data = self._local_window.at(record.offset, _LOCAL.size)
+        name_size, extra_size = _LOCAL.unpack(data)[-2:]
+        return record.offset + _LOCAL.size + int(name_size) + int(extra_size)
+
+    def _claim(self, record: _Record) -> None:
         self._budget.take_bytes(record.size, record.name)
         if record.is_link:
             if record.size > _TARGET_BYTES_MAX:
@@ -316,8 +342,7 @@ class _ZipReader:
                     f"{self._of(record)} is a link to a name of {record.size:,} bytes;"
                     f" the limit is {_TARGET_BYTES_MAX:,}."
                 )
-            target = decoded(b"".join(self._pieces(record, begin, 0)))
-            self._names.link(record.name, target, is_from_root=False)
+            self._names.link(record.name, self._target_of(record, 0), is_from_root=False)
         elif record.is_folder:
             self._names.folder(record.name)
         else:
@@ -325,9 +350,12 @@ class _ZipReader:
 
     # Data
 
-    def _pieces(self, record: _Record, begin: int, consumed: int) -> Iterator[bytes]:
+    def _target_of(self, record: _Record, consumed: int) -> str:
+        return _decoded(b"".join(self._pieces(record, consumed)))
+
+    def _pieces(self, record: _Record, consumed: int) -> Iterator[bytes]:
         unpacked = crc = 0
-        for piece in self._unpacked(record, begin, consumed):
+        for piece in self._unpacked(record, consumed):
             unpacked += len(piece)
             if unpacked > record.size:
                 raise malformed(
@@ -338,8 +366,8 @@ class _ZipReader:
         if unpacked != record.size or crc != record.crc:
             raise damaged(f"{self._of(record)} is damaged: its size or its checksum is not as said.")
 
-    def _unpacked(self, record: _Record, begin: int, consumed: int) -> Iterator[bytes]:
-        packed = self._packed(record, begin, consumed)
+    def _unpacked(self, record: _Record, consumed: int) -> Iterator[bytes]:
+        packed = self._packed(record, consumed)
         if record.method == _STORED:
             yield from packed
             return
@@ -358,8 +386,8 @@ class _ZipReader:
         if decoder.unused_data or next(packed, b""):
             raise malformed(f"{self._of(record)} has bytes behind its packed data.")
 
-    def _packed(self, record: _Record, begin: int, consumed: int) -> Iterator[bytes]:
-        at = 0
+    def _packed(self, record: _Record, consumed: int) -> Iterator[bytes]:
+        begin, at = self._begin_of(record), 0
         while at < record.packed_size:
             data = os.pread(self._fileno, min(PIECE_BYTES, record.packed_size - at), begin + at)
             if not data:
@@ -367,3 +395,18 @@ class _ZipReader:
             at += len(data)
             self._told(consumed + at)
             yield data
+
+
+def _by_offset(offsets: array[int]) -> Iterator[int]:
+    """The numbers of the entries in the order in which they lie; sorted in parts, since a list of all of them
+    would take more memory than all else that is kept."""
+    parts = [
+        array("I", sorted(range(begin, min(begin + _SORTED_AT_ONCE, len(offsets))), key=offsets.__getitem__))
+        for begin in range(0, len(offsets), _SORTED_AT_ONCE)
+    ]
+    return heapq.merge(*parts, key=offsets.__getitem__)
+
+
+def _decoded(name: bytes) -> str:
+    """Packers that do not write UTF-8 write what MS-DOS did."""
+    return decoded(name, "cp437")
