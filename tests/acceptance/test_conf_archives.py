@@ -30,8 +30,8 @@ from acceptance.conf_app import (
     waits,
 )
 from conf_scenario import pieces, tgz
-from faults.processes import Fleet, WorkerProcess
-from faults.tables import can_be_written
+from faults.processes import Fleet
+from faults.tables import freeze
 from holdfast import Holdfast
 from holdfast.core.model import EventType
 from holdfast.engine import Engine, RetryRequest
@@ -296,19 +296,6 @@ def test_fifty_workers_are_killed_while_they_parse_and_the_rows_are_those_of_an_
         run(scenario(fleet), 400)
 
 
-async def freeze(url: str, worker: WorkerProcess) -> None:
-    """Stop it, but not in the middle of a write: with SQLite that would stop everybody."""
-
-    def is_frozen_outside_a_write() -> bool:
-        worker.freeze()
-        if can_be_written(url):
-            return True
-        worker.thaw()
-        return False
-
-    await eventually(is_frozen_outside_a_write, WITHIN)
-
-
 @pytest.mark.parametrize("heir_is", ["at work", "done"])
 def test_an_attempt_that_goes_on_after_its_lease_was_lost_writes_nothing_more(
     store_url: str, tmp_path: Path, heir_is: str
@@ -319,7 +306,7 @@ def test_an_attempt_that_goes_on_after_its_lease_was_lost_writes_nothing_more(
             count = str(random.randint(2, PARTS_MAX - 4))
             zombie = fleet.start(SCRIPT, str(ZOMBIE_LEASE_SECONDS), "waits", count)
             await eventually(lambda: waits(tmp_path, zombie.name).exists(), WITHIN)
-            await freeze(store_url, zombie)
+            await freeze(store_url, zombie, WITHIN)
             zombies_task = (await confs.shown(run_id)).task_id
 
             heir = fleet.start(SCRIPT, str(ZOMBIE_LEASE_SECONDS), "waits", "3")

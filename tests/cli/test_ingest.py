@@ -74,7 +74,7 @@ def test_files_are_uploaded_parsed_and_told(url: str, tmp_path: Path) -> None:
     assert said.out.splitlines()[0].startswith("web.tgz: uploaded, ")
     assert "Run 1 COMPLETE: 4 files, 6 stanzas" in said.out
     assert "Run 2 COMPLETE: 1 file, 1 stanza, 1 line could not be read" in said.out
-    assert "/v1/runs/1/stanzas" in said.err
+    assert "/v1/runs/1/stanzas" in said.err and "/v1/runs/2/files?errors=true" in said.err
 
     again = ingested(url, tmp_path / "web.tgz")
     assert again.code == 0 and "web.tgz: uploaded before, at " in again.out and "; run 1" in again.out
@@ -88,6 +88,21 @@ def test_a_run_that_fails_ends_with_the_reason_and_exit_code_1(url: str, tmp_pat
     said = ingested(url, bad, archive(tmp_path))
     assert said.code == 1
     assert "Run 1 FAILED: " in said.out and "Run 2 COMPLETE" in said.out
+    assert "--again" not in said.err and "holdfast retry" not in said.err
+    again = ingested(url, bad)
+    assert again.code == 1 and "Run 1 is that of the upload before." in again.err and "--again" in again.err
+
+
+def test_a_run_that_fails_of_what_may_heal_ends_with_how_to_go_on(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> None:
+        raise TransientError("no answer", error_type="storage_unavailable")
+
+    monkeypatch.setattr(parsing, "_fetch", failing)
+    said = holdfast(sqlite_url, "ingest", archive(tmp_path))
+    assert said.code == 1 and "Run 1 FAILED: Storage temporarily unavailable" in said.out
+    assert "Run it on:  holdfast retry 1" in said.err
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,9 @@ from typing import Any
 import apsw
 import asyncpg
 
+from faults.processes import WorkerProcess
+from running import eventually
+
 COUNTERS = 8
 
 _MAKE = (
@@ -34,7 +37,20 @@ async def make_tables(url: str) -> None:
         await connection.close()
 
 
-def can_be_written(url: str) -> bool:
+async def freeze(url: str, worker: WorkerProcess, within: float) -> None:
+    """Stop it, but not in the middle of a write: with SQLite that would stop everybody."""
+
+    def is_frozen_outside_a_write() -> bool:
+        worker.freeze()
+        if _can_be_written(url):
+            return True
+        worker.thaw()
+        return False
+
+    await eventually(is_frozen_outside_a_write, within)
+
+
+def _can_be_written(url: str) -> bool:
     """Whether nobody holds SQLite's one write lock; PostgreSQL has none."""
     if not url.startswith("sqlite"):
         return True

@@ -10,8 +10,8 @@ import pytest
 
 from faults.dying import BEFORE_COMMIT, BEFORE_REPORT
 from faults.gate_worker import app, gate, in_window, marked, started, window_gate
-from faults.processes import Fleet, WorkerProcess
-from faults.tables import can_be_written, make_tables, select
+from faults.processes import Fleet
+from faults.tables import freeze, make_tables, select
 from holdfast.core.model import ExecutionStatus
 from running import eventually, run
 
@@ -35,19 +35,6 @@ async def all_about(url: str, execution: int) -> list[list[Sequence[Any]]]:
     ]
 
 
-async def freeze(url: str, worker: WorkerProcess) -> None:
-    """Stop it, but not in the middle of a write: with SQLite that would stop everybody."""
-
-    def is_frozen_outside_a_write() -> bool:
-        worker.freeze()
-        if can_be_written(url):
-            return True
-        worker.thaw()
-        return False
-
-    await eventually(is_frozen_outside_a_write, WITHIN)
-
-
 async def play(
     url: str, folder: Path, pipeline: str, *, mark: str | None = None, window: str | None = None
 ) -> None:
@@ -64,7 +51,7 @@ async def play(
                 await eventually(lambda: marked(folder, zombie.name, execution.id, mark), WITHIN)
             if window:
                 await eventually(lambda: in_window(folder, zombie.name), WITHIN)
-            await freeze(url, zombie)
+            await freeze(url, zombie, WITHIN)
             heir = fleet.start(SCRIPT, str(LEASE_SECONDS))
             await eventually(lambda: started(folder, heir.name, execution.id), WITHIN)
             before = await all_about(url, execution.id)
@@ -126,7 +113,7 @@ def test_a_zombie_begins_nothing_that_it_had_leased_ahead(store_url: str, tmp_pa
                 zombie = fleet.start(SCRIPT, str(LEASE_SECONDS))
                 # It blocks the event loop: what was leased with it waits in the worker's hands.
                 await eventually(lambda: started(tmp_path, zombie.name, first.id), WITHIN)
-                await freeze(store_url, zombie)
+                await freeze(store_url, zombie, WITHIN)
                 gate(tmp_path, first.id, 2).touch()
                 heir = fleet.start(SCRIPT, str(LEASE_SECONDS))
                 for execution in [first, *ahead]:

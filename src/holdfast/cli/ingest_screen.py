@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
+from holdfast.cli.going_on import typed
 from holdfast.cli.output import BAD, GOOD, WAITING, counted, hint, is_terminal, say, shown, wall_time
 
 if TYPE_CHECKING:
@@ -50,11 +51,17 @@ class Lines(Screen):
     def __init__(self, server: str | None) -> None:
         self._server = server
         self._told: dict[int, str] = {}
+        self._from_before: set[int] = set()
 
     def uploaded(self, run: Run, *, created: bool) -> None:
+        self._note(run, created=created)
         size = counted(run.size, "byte")
         how = f"uploaded, {size}" if created else f"uploaded before, at {wall_time(run.created_at)}"
         say(f"{run.filename}: {how}; run {run.id}")
+
+    def _note(self, run: Run, *, created: bool) -> None:
+        if not created:
+            self._from_before.add(run.id)
 
     def parsing(self, run: Run, share: float) -> None:
         """A retry is told once."""
@@ -71,11 +78,24 @@ class Lines(Screen):
             worker = "with its database" if self._server else "here:  holdfast worker"
             hint(f"It is parsed once a worker runs {worker}")
             return
+        for run in runs:
+            if run.status == "FAILED":
+                self._hint_at_failed(run)
+        faulty = [run for run in runs if run.metrics.parse_errors]
+        if faulty:
+            hint(f"Which lines could not be read: {self._get(f'/v1/runs/{faulty[0].id}/files?errors=true')}")
         complete = [run for run in runs if run.status == "COMPLETE"]
         if complete:
-            path = f"/v1/runs/{complete[0].id}/stanzas"
-            where = f"GET {self._server}{path}" if self._server else f"`holdfast serve`, then GET {path}"
-            hint(f"Look at it: {where}; /docs lists all routes.")
+            hint(f"Look at it: {self._get(f'/v1/runs/{complete[0].id}/stanzas')}; /docs lists all routes.")
+
+    def _get(self, path: str) -> str:
+        return f"GET {self._server}{path}" if self._server else f"`holdfast serve`, then GET {path}"
+
+    def _hint_at_failed(self, run: Run) -> None:
+        if run.retry_count:
+            hint(f"What has failed may heal. Run it on:  {typed(f'holdfast retry {run.id}')}")
+        if run.id in self._from_before:
+            hint(f"Run {run.id} is that of the upload before. For a new one, upload the file with --again")
 
     def _tell_end(self, run: Run) -> None:
         if run.status == "COMPLETE":
@@ -135,6 +155,7 @@ class Bars(Lines):
 
     def uploaded(self, run: Run, *, created: bool) -> None:
         assert self._progress is not None and self._uploading is not None
+        self._note(run, created=created)
         self._bars[run.id] = self._uploading
         how = run.status if created else f"{run.status}, uploaded before"
         self._progress.update(self._uploading, completed=run.size, state=f"run {run.id} {how}")

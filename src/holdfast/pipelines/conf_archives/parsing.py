@@ -96,7 +96,8 @@ def _fetch(storage: Storage, upload: Upload, target: Path, beat: Callable[[], No
             f" {digest.hexdigest()}, not {upload.sha256}.",
             error_type="storage_unavailable",
             user_message="The stored file is damaged",
-            guidance=f"If it stays so, remove {upload.file} from the storage and upload the file again.",
+            guidance=f"If it stays so, remove {upload.file} from the storage, upload the file again, and"
+            " retry this run.",
         )
 
 
