@@ -91,6 +91,7 @@ def test_a_run_that_fails_ends_with_the_reason_and_exit_code_1(url: str, tmp_pat
     assert "--again" not in said.err and "holdfast retry" not in said.err
     again = ingested(url, bad)
     assert again.code == 1 and "Run 1 is that of the upload before." in again.err and "--again" in again.err
+    assert "holdfast retry" not in again.err
 
 
 def test_a_run_that_fails_of_what_may_heal_ends_with_how_to_go_on(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import closing
 
 import apsw
@@ -11,6 +12,7 @@ import pytest
 
 from holdfast.core.errors import SchemaTooNew, StoreUnavailable, StoreUnusable
 from holdfast.store import Store
+from holdfast.store.sqlite import SqliteStore
 from holdfast.store.tables import TableSet, TableTransaction, table_writer
 from running import run
 from store_scenario import opened
@@ -145,3 +147,24 @@ def test_on_sqlite_a_writer_waits_for_its_turn_and_gives_up_in_time(
         with store.write_lock, pytest.raises(StoreUnavailable, match="locked by another connection"):
             writer.write(lambda tx: tx.execute(INSERT, 1, "one"))
         assert writer.write(lambda tx: tx.execute(INSERT, 1, "one")) == 1
+
+
+def test_what_is_asked_of_tables_keeps_no_reader_of_the_store_waiting(sqlite_url: str) -> None:
+    may_go_on = threading.Event()
+
+    def waits(db: apsw.Connection) -> str:
+        assert may_go_on.wait(60)
+        return db.execute("SELECT 'asked'").get
+
+    async def story() -> None:
+        async with opened(sqlite_url) as store:
+            assert isinstance(store, SqliteStore)
+            asked = asyncio.create_task(store._asking(waits))
+            try:
+                assert await store.execution_by_key("orders", "key") is None
+                assert not asked.done()
+            finally:
+                may_go_on.set()
+            assert await asked == "asked"
+
+    run(story())

@@ -92,7 +92,7 @@ class Lines(Screen):
         return f"GET {self._server}{path}" if self._server else f"`holdfast serve`, then GET {path}"
 
     def _hint_at_failed(self, run: Run) -> None:
-        if run.retry_count:
+        if run.category in ("transient", "unknown"):
             hint(f"What has failed may heal. Run it on:  {typed(f'holdfast retry {run.id}')}")
         if run.id in self._from_before:
             hint(f"Run {run.id} is that of the upload before. For a new one, upload the file with --again")

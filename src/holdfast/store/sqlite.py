@@ -148,6 +148,7 @@ class SqliteStore(
         self._refuse_after_fork()
         self._writer_thread = ThreadPoolExecutor(1, "holdfast-sqlite-writer")
         self._reader_thread = ThreadPoolExecutor(1, "holdfast-sqlite-reader")
+        self._asker_thread = ThreadPoolExecutor(1, "holdfast-sqlite-asker")
         try:
             await self._in_thread(self._writer_thread, lambda: self._open(migrate))
         except BaseException:
@@ -222,12 +223,14 @@ class SqliteStore(
                 line, self._line = self._line, None
                 await line.close()
             await self._in_time(apsw.Connection.close)
+            await self._in_thread(self._asker_thread, self._close_asker)
             await self._in_thread(self._writer_thread, self._writer.close)
             self._shut_threads()
 
     def _shut_threads(self) -> None:
         self._writer_thread.shutdown()
         self._reader_thread.shutdown()
+        self._asker_thread.shutdown()
 
     async def now(self) -> float:
         return self._clock()

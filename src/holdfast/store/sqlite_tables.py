@@ -8,7 +8,8 @@ other processes by SQLite's own lock. Between two of its transactions it lets th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, suppress
 from typing import Any, TypeVar
 
 import apsw
@@ -24,11 +25,22 @@ CACHE_KILOBYTES = 16 * 1024
 
 class SqliteTables:
     dialect = "sqlite"
+    _asker_thread: ThreadPoolExecutor
+    _asker: apsw.Connection | None = None
 
     async def _write(self, action: Callable[[apsw.Connection], T]) -> T:
         raise NotImplementedError
 
     async def _reading(self, action: Callable[[apsw.Connection], T]) -> T:
+        raise NotImplementedError
+
+    async def _in_thread(self, thread: ThreadPoolExecutor, action: Callable[[], T]) -> T:
+        raise NotImplementedError
+
+    def _in_words(self) -> AbstractContextManager[None]:
+        raise NotImplementedError
+
+    def _connect(self, flags: int) -> apsw.Connection:
         raise NotImplementedError
 
     async def make_tables(self, tables: TableSet) -> None:
@@ -37,7 +49,24 @@ class SqliteTables:
 
     async def fetch_rows(self, sql: str, *arguments: Any) -> list[Row]:
         bound = bindings_for(sql, arguments)
-        return await self._reading(lambda db: db.execute(sql, bound).fetchall())
+        return await self._asking(lambda db: db.execute(sql, bound).fetchall())
+
+    async def _asking(self, action: Callable[[apsw.Connection], T]) -> T:
+        """On a connection of its own, made when it is needed: what is asked of the tables of pipelines may
+        take seconds, and nobody who reads the store's own waits behind it."""
+
+        def ask() -> T:
+            if self._asker is None:
+                self._asker = self._connect(apsw.SQLITE_OPEN_READONLY)
+            return action(self._asker)
+
+        with self._in_words():
+            return await self._in_thread(self._asker_thread, ask)
+
+    def _close_asker(self) -> None:
+        if self._asker is not None:
+            self._asker.close()
+            self._asker = None
 
     async def write_rows(self, sql: str, *arguments: Any) -> list[Row]:
         bound = bindings_for(sql, arguments)

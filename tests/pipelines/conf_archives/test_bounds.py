@@ -133,6 +133,8 @@ def test_a_hard_link_is_another_name_of_its_file(confs: Confs) -> None:
 def test_links_alone_are_a_configuration_too(confs: Confs) -> None:
     content = linked_tar(("app/props", b"[a]\n", ""), ("app/default/props.conf", b"1", "app/props"))
     assert len(confs.stanzas(confs.run("a.tar", content))) == 1
+    nothing = confs.run("b.tar", linked_tar(("app/default/props.conf", b"1", "app/props")))
+    assert (nothing.status, nothing.metrics.error_type) == ("FAILED", "no_conf_files")
 
 
 @pytest.mark.parametrize(

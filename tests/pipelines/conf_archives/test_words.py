@@ -33,6 +33,15 @@ def test_a_stanza_of_megabytes_is_indexed_up_to_a_bound() -> None:
     assert IndexedWords(7).of("s", entries, is_short=False) == "7zs 7zkey 7zx"
 
 
+def test_words_have_room_in_the_index_of_either_store(confs: Confs) -> None:
+    # Each of these letters is three in small ones, of six bytes together.
+    words = [f"{n:04}" + "\u0390" * 62 for n in range(2_980)]
+    run = confs.run("words.conf", f"[a]\nfirst = {' '.join(words)[:199_000]}\n".encode())
+    assert run.status == "COMPLETE"
+    assert len(confs.stanzas(run, search="first 0000")) == 1
+    assert len(IndexedWords(7).of("a", [("k", " ".join(words), 1)], is_short=False).encode()) <= 900_000
+
+
 def test_words_that_others_begin_with_need_not_be_asked_for() -> None:
     assert words_asked("Val value VALUES other val") == ["values", "other"]
     assert words_asked("-- / '\" --") == []

@@ -75,21 +75,19 @@ class Reading:
                     self._tell(member.path, f"a hard link, and there are more than {LINKED_MAX:,} of them")
                 elif member.fault is not None:
                     self._tell(member.path, member.fault)
-                    continue
                 else:
                     self._read_member(member.path, member)
-                has_conf = has_conf or is_conf(member.path)
-        if linked:
-            self._read_linked(kind, linked)
-        return has_conf
+                    has_conf = has_conf or is_conf(member.path)
+        return (bool(linked) and self._read_linked(kind, linked)) or has_conf
 
     def _members(
         self, kind: Kind, wanted: Callable[[str], bool], told: Told
     ) -> Generator[Member, None, None]:
         return members(self._archive, kind, self._limits, wanted, self._folder, progress=told)
 
-    def _read_linked(self, kind: Kind, linked: dict[str, list[str]]) -> None:
-        """What has many names is read as often, and counts as often."""
+    def _read_linked(self, kind: Kind, linked: dict[str, list[str]]) -> bool:
+        """What has many names is read as often, and counts as often. Whether one of them is a .conf."""
+        has_conf = False
         budget = Budget(self._limits, self._upload.size)
         with closing(self._members(kind, linked.__contains__, lambda _: self._told(None))) as found:
             for member in found:
@@ -97,9 +95,11 @@ class Reading:
                     for path in linked.pop(member.path):
                         budget.take_bytes(member.size, path)
                         self._read_member(path, member)
+                        has_conf = has_conf or is_conf(path)
         for target, paths in linked.items():
             for path in paths:
-                self._tell(path, f"a hard link to {shown(target)}, which is no file of the archive")
+                self._tell(path, f"a hard link to {shown(target)}, which is no file that is read")
+        return has_conf
 
     def _read_member(self, path: str, member: Member) -> None:
         self._read(path, member.file, member.size, lambda: self._told(None))

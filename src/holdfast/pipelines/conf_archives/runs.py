@@ -42,7 +42,7 @@ class RunMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One upload. Its `id` is that of its execution. Of one that was retried, or failed, the error says what
-    happened and what to do; while a retry waits it is the last one."""
+    happened and what to do, and its category whether it can heal; while a retry waits it is the last one."""
 
     id: int
     status: RunStatus
@@ -58,6 +58,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     error_message: str | None
     user_message: str | None
     guidance: str | None
+    category: str | None
     metrics: RunMetrics
 
 
@@ -201,6 +202,7 @@ def _run(row: Row) -> Run:
         error_message=error.get("message"),
         user_message=error.get("user_message"),
         guidance=error.get("guidance"),
+        category=error.get("category"),
         metrics=RunMetrics(
             files_parsed=files,
             stanzas_created=stanzas,

@@ -6,6 +6,7 @@ one row at least, where one is left.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Generic, TypeVar
@@ -208,8 +209,20 @@ class StanzaReader:
             add(self._matches(), (fts_query if self._is_sqlite else tsquery)(self._run_id, words))
         rest = f"FROM holdfast_conf_stanzas s WHERE {' AND '.join(conditions)} ORDER BY {place}"
         large = ("s.entries", "s.name", "s.source_path")
-        found, is_last = await self._page(_COLUMNS, large, rest, values, limit)
-        return Page([_stanza(row) for row in found], is_last=is_last)
+        if not self._is_sqlite:
+            found, is_last = await self._page(_COLUMNS, large, rest, values, limit)
+            return Page([_stanza(row) for row in found], is_last=is_last)
+        # A search is the costly part there, and is made once.
+        sizes = await self._store.fetch_rows(
+            f"SELECT s.id, {_size_of(large)} {rest} LIMIT {int(limit) + 1}", *values
+        )
+        count = _fitting([size for _, size in sizes], limit)
+        found = await self._store.fetch_rows(
+            f"SELECT {_COLUMNS} FROM holdfast_conf_stanzas s WHERE s.id IN (SELECT value FROM json_each($1))"
+            " ORDER BY s.file_id, s.position",
+            json.dumps([id_ for id_, _ in sizes[:count]]),
+        )
+        return Page([_stanza(row) for row in found], is_last=count == len(sizes))
 
     async def every_stanza(self, file_id: int, budget: ReadBudget) -> AsyncIterator[StanzaLine]:
         """Of one file, for those who need all of it at once."""
@@ -228,13 +241,10 @@ class StanzaReader:
     ) -> tuple[list[Row], bool]:
         """What is large is asked for its size first. Runs that are COMPLETE never change, so both look at the
         same rows."""
-        size_of_row = " + ".join(f"octet_length({column})" for column in large)
-        sizes = await self._store.fetch_rows(f"SELECT {size_of_row} {rest} LIMIT {int(limit) + 1}", *values)
-        count = taken = 0
-        for (size,) in sizes[:limit]:
-            if count and taken + size > PAGE_BYTES_MAX:
-                break
-            count, taken = count + 1, taken + size
+        sizes = await self._store.fetch_rows(
+            f"SELECT {_size_of(large)} {rest} LIMIT {int(limit) + 1}", *values
+        )
+        count = _fitting([size for (size,) in sizes], limit)
         found = await self._store.fetch_rows(f"SELECT {columns} {rest} LIMIT {count}", *values)
         return found, count == len(sizes)
 
@@ -242,6 +252,20 @@ class StanzaReader:
         if not self._is_sqlite:
             return "s.words @@ {}::text::tsquery"
         return "s.id IN (SELECT rowid FROM holdfast_conf_words WHERE holdfast_conf_words MATCH {})"
+
+
+def _size_of(large: Sequence[str]) -> str:
+    return " + ".join(f"octet_length({column})" for column in large)
+
+
+def _fitting(sizes: Sequence[int], limit: int) -> int:
+    """How many of the first rows make a page."""
+    count = taken = 0
+    for size in sizes[:limit]:
+        if count and taken + size > PAGE_BYTES_MAX:
+            break
+        count, taken = count + 1, taken + size
+    return count
 
 
 def _is_nowhere(*asked: str | None) -> bool:

@@ -13,6 +13,7 @@ from sys import getsizeof
 from holdfast.core.errors import InvalidInput
 
 INDEXED_CHARS_MAX = 200_000  # of a stanza
+INDEXED_BYTES_MAX = 900_000  # of its words: a tsvector has less than a mebibyte
 WORD_CHARS_MAX = 200
 ASKED_MAX = 20
 
@@ -29,7 +30,13 @@ class IndexedWords:
 
     def of(self, name: str, entries: Iterable[tuple[str, str, int]], *, is_short: bool) -> str:
         words = dict.fromkeys(_words_of(_text(name, entries, is_short=is_short)))
-        return self._front + self._between.join(words) if words else ""
+        if not words:
+            return ""
+        found = self._front + self._between.join(words)
+        if 4 * len(found) <= INDEXED_BYTES_MAX or len(found.encode()) <= INDEXED_BYTES_MAX:
+            return found
+        # Small letters may be longer than what they stand for.
+        return found.encode()[:INDEXED_BYTES_MAX].decode(errors="ignore").rpartition(" ")[0]
 
 
 def _front(run_id: int) -> str:
