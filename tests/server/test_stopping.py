@@ -52,6 +52,18 @@ def test_whoever_waits_for_an_execution_is_answered_when_the_server_begins_to_st
     on_a_server(store_url, story)
 
 
+def test_a_connection_that_came_at_the_last_moment_ends_with_its_answer(sqlite_url: str) -> None:
+    async def story(s: Served) -> None:
+        reader, writer = await s.open_socket()
+        s.service.services.is_stopping = True  # and the listening socket was closed behind it
+        writer.write(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+        answer = await asyncio.wait_for(reader.read(), SOON_SECONDS)  # to the end of the connection
+        assert answer.startswith(b"HTTP/1.1 200 ") and answer.count(b"connection: close") == 1
+        writer.close()
+
+    on_a_server(sqlite_url, story)
+
+
 def test_whoever_is_still_sending_when_the_time_is_over_is_told_so(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

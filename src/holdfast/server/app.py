@@ -315,6 +315,9 @@ class _Guarded:
                 given = {name for name, _ in message["headers"]}
                 safe = [header for header in _SAFE_HEADERS.items() if header[0] not in given]
                 message["headers"] = [*message["headers"], *safe]
+                if self._services.is_stopping and b"connection" not in given:
+                    # One that came at the last moment was not there to be closed when the others were.
+                    message["headers"].append((b"connection", b"close"))
             await send(message)
 
         request = Request(scope, receive)
