@@ -25,11 +25,13 @@ import pytest
 from holdfast import Holdfast
 from holdfast.core.model import EventType
 from holdfast.engine import Engine, RetryRequest
-from holdfast.pipelines.conf_archives.intake import Intake, TakenIn
+from holdfast.pipelines.conf_archives.intake import CONF_RULES
 from holdfast.pipelines.conf_archives.playbook import playbook_text
 from holdfast.pipelines.conf_archives.runs import Run, Runs
-from holdfast.pipelines.conf_archives.settings import ConfSettings, open_storage
+from holdfast.pipelines.conf_archives.settings import ConfSettings
 from holdfast.pipelines.conf_archives.stanzas import RunFile, StanzaLine, StanzaReader
+from holdfast.pipelines.intake import Intake, TakenIn
+from holdfast.pipelines.places import open_storage
 from holdfast.pipelines.registry import all_functions
 from holdfast.testing import AsyncRehearsal
 
@@ -113,7 +115,7 @@ class Confs:
 
     def upload(self, filename: str, content: bytes, **more: Any) -> TakenIn:
         async def take() -> TakenIn:
-            intake = Intake(self.engine, open_storage(), bytes_max=64 * 1024**2)
+            intake = Intake(self.engine, open_storage(), CONF_RULES, bytes_max=64 * 1024**2)
             return await intake.take(filename, pieces(content), **more)
 
         return self.do(take())
@@ -122,7 +124,7 @@ class Confs:
         """Uploaded, and run to its end."""
         taken = self.upload(filename, content, **more)
         self.drain()
-        return self.shown(taken.run_id)
+        return self.shown(taken.id)
 
     def shown(self, run_id: int) -> Run:
         async def get() -> Run:

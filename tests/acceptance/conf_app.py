@@ -29,8 +29,8 @@ from holdfast.core.errors import StaleLease
 from holdfast.engine.step_transaction import StepTransaction
 from holdfast.pipelines.conf_archives import parsing, run_writer, storing  # noqa: F401 - before the first fork
 from holdfast.pipelines.conf_archives.run_writer import RunWriter
-from holdfast.pipelines.conf_archives.upload import Upload
 from holdfast.pipelines.registry import all_functions
+from holdfast.pipelines.upload import Upload
 from holdfast.store.postgres import PostgresStore  # noqa: F401
 from holdfast.store.postgres_tables import PostgresTableWriter
 from holdfast.store.sqlite import SqliteStore  # noqa: F401

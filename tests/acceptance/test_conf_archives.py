@@ -35,10 +35,12 @@ from faults.tables import freeze
 from holdfast import Holdfast
 from holdfast.core.model import EventType
 from holdfast.engine import Engine, RetryRequest
-from holdfast.pipelines.conf_archives.intake import Intake
+from holdfast.pipelines.conf_archives.intake import CONF_RULES
 from holdfast.pipelines.conf_archives.playbook import playbook_text
 from holdfast.pipelines.conf_archives.runs import Run, Runs, RunStatus
-from holdfast.pipelines.conf_archives.settings import ConfSettings, open_storage
+from holdfast.pipelines.conf_archives.settings import ConfSettings
+from holdfast.pipelines.intake import Intake
+from holdfast.pipelines.places import open_storage
 from running import eventually, run
 
 SCRIPT = Path(__file__).parent / "conf_app.py"
@@ -99,8 +101,8 @@ class Confs:
         self.started_again: set[int] = set()
 
     async def upload(self, filename: str) -> int:
-        intake = Intake(self.engine, open_storage(), bytes_max=64 * 1024**2)
-        return (await intake.take(filename, pieces(self._content, 65_536), again=True)).run_id
+        intake = Intake(self.engine, open_storage(), CONF_RULES, bytes_max=64 * 1024**2)
+        return (await intake.take(filename, pieces(self._content, 65_536), again=True)).id
 
     async def shown(self, run_id: int) -> Run:
         return await Runs(self.engine).get(run_id)

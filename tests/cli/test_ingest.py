@@ -18,7 +18,7 @@ from conf_scenario import APP, tgz
 from holdfast import Holdfast
 from holdfast.core.errors import TransientError
 from holdfast.pipelines.conf_archives import parsing
-from holdfast.pipelines.conf_archives.intake import Intake, TakenIn
+from holdfast.pipelines.intake import Intake, TakenIn
 from holdfast.pipelines.registry import all_functions
 from running import eventually, run
 from served_stores import commands_go_through_a_server, served
@@ -100,7 +100,7 @@ def test_a_run_that_fails_of_what_may_heal_ends_with_how_to_go_on(
     def failing(*_: object) -> None:
         raise TransientError("no answer", error_type="storage_unavailable")
 
-    monkeypatch.setattr(parsing, "_fetch", failing)
+    monkeypatch.setattr(parsing, "fetch", failing)
     said = holdfast(sqlite_url, "ingest", archive(tmp_path))
     assert said.code == 1 and "Run 1 FAILED: Storage temporarily unavailable" in said.out
     assert "Run it on:  holdfast retry 1" in said.err
@@ -272,14 +272,14 @@ def test_a_terminal_shows_a_bar_for_each_file(sqlite_url: str, tmp_path: Path) -
 def test_a_retry_is_told_once_while_it_waits(
     sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fetch, failures = parsing._fetch, iter([True, True])
+    fetch, failures = parsing.fetch, iter([True, True])
 
     def failing(*args: object) -> None:
         if next(failures, False):
             raise TransientError("no answer", error_type="storage_unavailable")
         fetch(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(parsing, "_fetch", failing)
+    monkeypatch.setattr(parsing, "fetch", failing)
     monkeypatch.setenv("HOLDFAST_CONF_RETRY_DELAYS", "0.5,0.5")
     said = holdfast(sqlite_url, "ingest", archive(tmp_path))
     assert said.code == 0

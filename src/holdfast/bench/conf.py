@@ -44,10 +44,11 @@ from holdfast.core.model import ExecutionStatus
 from holdfast.pipelines.conf_archives import parse as parse_step
 from holdfast.pipelines.conf_archives.conf_parser import Fault, parse
 from holdfast.pipelines.conf_archives.conf_text import text_blocks
+from holdfast.pipelines.conf_archives.intake import CONF_UPLOADS
 from holdfast.pipelines.conf_archives.placing import place_of
 from holdfast.pipelines.conf_archives.run_writer import PART_ROWS_MAX, FileRead, RunWriter
 from holdfast.pipelines.conf_archives.tables import tables_for
-from holdfast.pipelines.conf_archives.upload import Upload, stored_name
+from holdfast.pipelines.upload import Upload
 from holdfast.store.postgres_tables import in_schema
 from holdfast.store.tables import table_writer
 
@@ -167,7 +168,7 @@ def _store(url: str, path: Path) -> float:
     size = path.stat().st_size
     with closing(table_writer(url)) as tables, path.open("rb") as file:
         writer = RunWriter(tables, 1, "1-1", time.time, sys.maxsize)
-        writer.begin(Upload(filename=path.name, size=size, sha256="", file=stored_name("")))
+        writer.begin(Upload(filename=path.name, size=size, sha256="", file=CONF_UPLOADS.stored_name("")))
         started = time.perf_counter()
         encoding, blocks = text_blocks(file)
         read = FileRead(_PATH, place_of(_PATH), encoding, size, "")
@@ -282,7 +283,9 @@ def _upload(folder: Path, stanzas: int) -> Upload:
     write_archive(packed, stanzas)
     with packed.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    upload = Upload(filename=packed.name, size=packed.stat().st_size, sha256=sha256, file=stored_name(sha256))
+    upload = Upload(
+        filename=packed.name, size=packed.stat().st_size, sha256=sha256, file=CONF_UPLOADS.stored_name(sha256)
+    )
     stored = folder / "storage" / upload.file
     stored.parent.mkdir(parents=True)
     packed.rename(stored)

@@ -184,12 +184,10 @@ class EngineDoor:
     look_seconds = LOOK_SECONDS
 
     def __init__(self, engine: Any) -> None:
-        from holdfast.pipelines.conf_archives.intake import Intake
+        from holdfast.pipelines.conf_archives.intake import intake_for
         from holdfast.pipelines.conf_archives.runs import Runs
-        from holdfast.pipelines.conf_archives.settings import ConfSettings, open_storage
 
-        bytes_max = ConfSettings.from_environment(os.environ).upload_bytes_max
-        self._intake = Intake(engine, open_storage(), bytes_max=bytes_max)
+        self._intake = intake_for(engine)
         self._runs = Runs(engine)
         self._store = engine.store
 
@@ -197,7 +195,7 @@ class EngineDoor:
         from holdfast.core.model import Lane
 
         taken = await self._intake.take(name, _pieces(file), lane=Lane(lane), again=again)
-        return taken.run_id, taken.created
+        return taken.id, taken.created
 
     async def run(self, run_id: int) -> Run:
         await self._runs.prepare()

@@ -13,9 +13,10 @@ from functools import partial
 from typing import Any, Protocol
 
 from holdfast.pipelines.conf_archives import playbook as conf_playbook
-from holdfast.pipelines.conf_archives.settings import ConfSettings, open_storage
+from holdfast.pipelines.conf_archives.settings import ConfSettings
 from holdfast.pipelines.downloads.playbook import PATH, playbook_text
 from holdfast.pipelines.downloads.settings import DownloadSettings, file_bytes_max
+from holdfast.pipelines.places import open_storage
 from holdfast.playbook.definition import Definition
 from holdfast.server.endpoints import Endpoint
 

@@ -14,10 +14,11 @@ from holdfast import Holdfast
 from holdfast.core.errors import InvalidInput, PermanentError, StaleLease
 from holdfast.pipelines.conf_archives import reading, settings, stanzas
 from holdfast.pipelines.conf_archives.effective import effective
-from holdfast.pipelines.conf_archives.intake import Intake, TakenIn
+from holdfast.pipelines.conf_archives.intake import CONF_RULES
 from holdfast.pipelines.conf_archives.run_writer import RunWriter
-from holdfast.pipelines.conf_archives.settings import open_storage
 from holdfast.pipelines.conf_archives.stanzas import cursor_of
+from holdfast.pipelines.intake import Intake, TakenIn
+from holdfast.pipelines.places import open_storage
 from holdfast.worker.context import Context
 from hostile_archives import Zipped, zip_of
 
@@ -205,11 +206,11 @@ def test_the_same_file_at_once_under_several_names_is_one_run(confs: Confs) -> N
     content = tgz(APP)
 
     async def all_at_once() -> list[TakenIn]:
-        intake = Intake(confs.engine, open_storage(), bytes_max=64 * 1024**2)
+        intake = Intake(confs.engine, open_storage(), CONF_RULES, bytes_max=64 * 1024**2)
         return await asyncio.gather(*(intake.take(f"n{n}.tgz", pieces(content)) for n in range(6)))
 
     taken = confs.do(all_at_once())
-    assert len({one.run_id for one in taken}) == 1 and sum(one.created for one in taken) == 1
+    assert len({one.id for one in taken}) == 1 and sum(one.created for one in taken) == 1
 
 
 @pytest.mark.parametrize("name", ["x" * 180 + ".conf", "a\u202fb.conf"])
@@ -257,9 +258,9 @@ def test_what_was_written_of_a_run_that_is_cancelled_meanwhile_is_removed(
     async def cancel() -> None:
         hf = Holdfast(confs.rehearsal.url)
         async with hf:
-            await hf.cancel(taken.run_id)
+            await hf.cancel(taken.id)
 
     monkeypatch.setattr(RunWriter, "flush", cancelled_at_the_second)
     confs.drain()
-    assert next(counts) > 1 and confs.shown(taken.run_id).status == "FAILED"
-    assert confs.rows(taken.run_id) == (0, 0)
+    assert next(counts) > 1 and confs.shown(taken.id).status == "FAILED"
+    assert confs.rows(taken.id) == (0, 0)

@@ -66,7 +66,7 @@ def main(archive: Path) -> None:
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
         idle = peak_bytes()
         confs.drain()
-        print(confs.shown(taken.run_id).status, (peak_bytes() - idle) / 1e6)
+        print(confs.shown(taken.id).status, (peak_bytes() - idle) / 1e6)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import pytest
 
 from conf_scenario import APP, rehearsed, tgz
 from holdfast.core.errors import PermanentError, TransientError
-from holdfast.pipelines.conf_archives.upload import stored_name
+from holdfast.pipelines.conf_archives.intake import CONF_UPLOADS
 from holdfast.storage import Storage
 from holdfast.storage.s3 import S3Storage
 
@@ -22,7 +22,7 @@ def test_an_archive_is_kept_in_the_bucket_and_parsed_from_there(s3_url: str, tmp
     with rehearsed(tmp_path, HOLDFAST_STORAGE=s3_url) as confs:
         run = confs.run("web.tgz", tgz(APP))
         assert (run.status, run.metrics.stanzas_created) == ("COMPLETE", 6)
-        assert confs.do(Storage.open(s3_url).exists(stored_name(run.sha256)))
+        assert confs.do(Storage.open(s3_url).exists(CONF_UPLOADS.stored_name(run.sha256)))
         assert not list((tmp_path / "spool").glob("*.draft"))
 
 
@@ -36,10 +36,10 @@ def test_an_upload_waits_for_a_bucket_that_is_away(
             taken = confs.upload("web.tgz", tgz(APP))
             assert taken.created and not taken.stored
             confs.drain(within=100)
-            waiting = confs.shown(taken.run_id)
+            waiting = confs.shown(taken.id)
             assert (waiting.status, waiting.retry_count) == ("PENDING", 2)
         confs.drain()
-        run = confs.shown(taken.run_id)
+        run = confs.shown(taken.id)
         assert (run.status, run.retry_count, run.metrics.stanzas_created) == ("COMPLETE", 2, 6)
         assert confs.delays(run.id) == [60, 180]
         assert not list((tmp_path / "spool").glob("*.draft"))
@@ -56,14 +56,14 @@ def test_what_is_uploaded_again_while_a_bucket_is_away_lies_there_once(
         with monkeypatch.context() as patch:
             patch.setattr(S3Storage, "exists", away)
             taken = [confs.upload(f"{n}.tgz", tgz(APP)) for n in range(3)]
-            assert [(one.run_id, one.created) for one in taken] == [
-                *((taken[0].run_id, True), (taken[0].run_id, False), (taken[0].run_id, False))
+            assert [(one.id, one.created) for one in taken] == [
+                *((taken[0].id, True), (taken[0].id, False), (taken[0].id, False))
             ]
             assert len(drafts_in(tmp_path)) == 1
         # It came by another way meanwhile, and the draft is not needed.
         assert confs.upload("again.tgz", tgz(APP), again=True).stored
         confs.drain()
-        assert confs.shown(taken[0].run_id).status == "COMPLETE" and drafts_in(tmp_path) == []
+        assert confs.shown(taken[0].id).status == "COMPLETE" and drafts_in(tmp_path) == []
 
 
 def test_a_bucket_that_refuses_leaves_no_draft(
@@ -89,9 +89,9 @@ def test_a_draft_that_is_another_files_is_not_kept_as_this_one(
         [draft] = drafts_in(tmp_path)
         draft.write_bytes(b"x" * draft.stat().st_size)
         confs.drain()
-        run = confs.shown(taken.run_id)
+        run = confs.shown(taken.id)
         assert (run.status, run.metrics.error_type) == ("FAILED", "storage_unavailable")
-        assert not confs.do(Storage.open(s3_url).exists(stored_name(taken.sha256)))
+        assert not confs.do(Storage.open(s3_url).exists(CONF_UPLOADS.stored_name(taken.sha256)))
 
 
 def test_an_upload_that_lies_on_another_machine_is_told_so(
@@ -104,7 +104,7 @@ def test_an_upload_that_lies_on_another_machine_is_told_so(
             taken = confs.upload("web.tgz", tgz(APP))
         monkeypatch.setenv("HOLDFAST_SPOOL", str(tmp_path / "other machine"))
         confs.drain()
-        run = confs.shown(taken.run_id)
+        run = confs.shown(taken.id)
         assert (run.status, run.metrics.error_type) == ("FAILED", "storage_unavailable")
         assert "spool of this machine" in (run.error_message or "")
         # It was not lost by being looked for elsewhere.

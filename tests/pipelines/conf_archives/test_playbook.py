@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.errors import InvalidInput, PermanentError
+from holdfast.pipelines.conf_archives.intake import CONF_UPLOADS
 from holdfast.pipelines.conf_archives.playbook import PATH, playbook_text
 from holdfast.pipelines.conf_archives.settings import ConfSettings
-from holdfast.pipelines.conf_archives.upload import upload_of
 from holdfast.pipelines.registry import all_functions, built_in, check_settings, taking_in
 from holdfast.playbook.load import load_playbook
 
@@ -80,8 +80,8 @@ UPLOAD = {"filename": "a.tgz", "size": 1, "sha256": SHA256, "file": f"conf_archi
 
 
 def test_an_upload_is_what_it_was_taken_in_as() -> None:
-    assert upload_of(UPLOAD).draft is None
-    assert upload_of(UPLOAD | {"draft": f"conf-{'0' * 32}"}).draft == f"conf-{'0' * 32}"
+    assert CONF_UPLOADS.upload_of(UPLOAD).draft is None
+    assert CONF_UPLOADS.upload_of(UPLOAD | {"draft": f"conf-{'0' * 32}"}).draft == f"conf-{'0' * 32}"
 
 
 @pytest.mark.parametrize(
@@ -99,5 +99,5 @@ def test_an_upload_is_what_it_was_taken_in_as() -> None:
 )
 def test_what_is_no_upload_says_how_to_make_one(workload: object) -> None:
     with pytest.raises(PermanentError, match="no upload") as refused:
-        upload_of(workload)
+        CONF_UPLOADS.upload_of(workload)
     assert "holdfast ingest" in (refused.value.guidance or "")

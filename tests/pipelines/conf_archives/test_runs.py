@@ -14,10 +14,12 @@ import pytest
 
 from conf_scenario import APP, Confs, many_stanzas, settings_of, sha256, tar, tgz, zipped
 from holdfast.core.errors import PermanentError, TransientError
+from holdfast.pipelines import upload
 from holdfast.pipelines.conf_archives import parsing
+from holdfast.pipelines.conf_archives.intake import CONF_UPLOADS
 from holdfast.pipelines.conf_archives.run_writer import RunWriter
 from holdfast.pipelines.conf_archives.runs import NotComplete
-from holdfast.pipelines.conf_archives.upload import Upload, ensure_stored, stored_name
+from holdfast.pipelines.upload import Upload, ensure_stored
 from holdfast.storage import Storage
 from holdfast.worker.context import Context
 from holdfast.worker.transaction import Transaction
@@ -83,45 +85,45 @@ def test_the_same_file_gives_the_same_run_unless_another_is_asked_for(confs: Con
     content = tgz(APP)
     first = confs.upload("web.tgz", content)
     again = confs.upload("copy.tgz", content)
-    assert (again.run_id, again.created) == (first.run_id, False)
+    assert (again.id, again.created) == (first.id, False)
     other = confs.upload("web.tgz", content, again=True)
-    assert other.created and other.run_id != first.run_id
+    assert other.created and other.id != first.id
     confs.drain()
-    assert confs.shown(first.run_id).status == confs.shown(other.run_id).status == "COMPLETE"
-    assert len(confs.stanzas(first.run_id)) == len(confs.stanzas(other.run_id)) == 6
+    assert confs.shown(first.id).status == confs.shown(other.id).status == "COMPLETE"
+    assert len(confs.stanzas(first.id)) == len(confs.stanzas(other.id)) == 6
 
 
 def test_a_conf_of_another_name_is_another_one(confs: Confs) -> None:
     first = confs.upload("props.conf", b"[a]\n")
-    assert confs.upload("inputs.conf", b"[a]\n").run_id != first.run_id
-    assert confs.upload("props.conf", b"[a]\n").run_id == first.run_id
+    assert confs.upload("inputs.conf", b"[a]\n").id != first.id
+    assert confs.upload("props.conf", b"[a]\n").id == first.id
 
 
 def test_states_go_from_pending_to_complete(confs: Confs, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = confs.upload("web.tgz", tgz(APP))
     assert taken.created and taken.stored
-    pending = confs.shown(taken.run_id)
+    pending = confs.shown(taken.id)
     assert (pending.status, pending.started_at, pending.task_id) == ("PENDING", None, None)
     with monkeypatch.context() as patch:
         patch.setattr(parsing, "table_writer", failing(TransientError("not now")))
         confs.drain(within=30)
-    stored = confs.shown(taken.run_id)
+    stored = confs.shown(taken.id)
     assert (stored.status, stored.retry_count, stored.error_message) == ("STORED", 1, "not now")
     with monkeypatch.context() as patch:
         patch.setattr(Context, "transaction", failing(TransientError("cut off at the very end")))
         confs.drain(within=60)
-    waiting = confs.shown(taken.run_id)
+    waiting = confs.shown(taken.id)
     # It stays PARSING while its retry waits, and what was written of it is shown to nobody.
     assert (waiting.status, waiting.retry_count, waiting.completed_at) == ("PARSING", 2, None)
     assert waiting.started_at is not None and waiting.last_heartbeat is not None
-    assert confs.rows(taken.run_id) == (4, 6)
+    assert confs.rows(taken.id) == (4, 6)
     with pytest.raises(NotComplete, match="is PARSING"):
-        confs.completed(taken.run_id)
+        confs.completed(taken.id)
     confs.drain()
-    complete = confs.shown(taken.run_id)
+    complete = confs.shown(taken.id)
     assert (complete.status, complete.error_message, complete.retry_count) == ("COMPLETE", None, 2)
     assert complete.task_id != waiting.task_id
-    assert confs.rows(taken.run_id) == (4, 6)
+    assert confs.rows(taken.id) == (4, 6)
 
 
 def failing(error: Exception) -> Callable[..., NoReturn]:
@@ -155,14 +157,14 @@ def test_an_attempt_in_vain_stops_while_it_clears_what_another_has_left(
     with monkeypatch.context() as patch:
         patch.setattr(Context, "transaction", failing(TransientError("cut off at the very end")))
         confs.drain(within=60)
-    assert confs.rows(taken.run_id) == (1, 5_000)
+    assert confs.rows(taken.id) == (1, 5_000)
     with monkeypatch.context() as patch:
         patch.setattr(parsing._Beat, "__call__", failing(TransientError("asked to stop")))
         confs.drain(within=180)
-    assert 0 < confs.rows(taken.run_id)[1] < 5_000
+    assert 0 < confs.rows(taken.id)[1] < 5_000
     confs.drain()
-    assert confs.shown(taken.run_id).status == "COMPLETE"
-    assert confs.rows(taken.run_id) == (1, 5_000)
+    assert confs.shown(taken.id).status == "COMPLETE"
+    assert confs.rows(taken.id) == (1, 5_000)
 
 
 # What fails at once
@@ -231,11 +233,11 @@ def test_a_storage_that_is_away_is_waited_for_and_retried_three_times(confs: Con
     place.rename(confs.folder / "away")
     place.write_text("no folder")
     confs.drain(within=70)
-    assert confs.shown(taken.run_id).status == "PENDING"
+    assert confs.shown(taken.id).status == "PENDING"
     place.unlink()
     (confs.folder / "away").rename(place)
     confs.drain()
-    run = confs.shown(taken.run_id)
+    run = confs.shown(taken.id)
     assert (run.status, run.retry_count, run.metrics.retry_count) == ("COMPLETE", 2, 2)
     assert confs.delays(run.id) == [60, 180]
 
@@ -245,7 +247,7 @@ def test_a_storage_that_stays_away_fails_the_run_after_three_retries(confs: Conf
     (confs.folder / "files").rename(confs.folder / "away")
     (confs.folder / "files").write_text("no folder")
     confs.drain()
-    run = confs.shown(taken.run_id)
+    run = confs.shown(taken.id)
     assert (run.status, run.retry_count) == ("FAILED", 3)
     assert run.metrics.error_type == "storage_unavailable"
     assert confs.delays(run.id) == [60, 180, 600]
@@ -275,12 +277,12 @@ def test_a_storage_that_goes_away_before_the_file_is_parsed_is_waited_for(
             place.write_text("nothing")
 
     taken = confs.upload("web.tgz", tgz(APP))
-    monkeypatch.setattr(parsing, "ensure_stored", goes_away)
+    monkeypatch.setattr(upload, "ensure_stored", goes_away)
     confs.drain(within=30)
-    run = confs.shown(taken.run_id)
+    run = confs.shown(taken.id)
     assert (run.status, run.retry_count) == ("PARSING", 1), run.error_message
     assert confs.events_of(run.id)[-1] == "step_retry"
-    monkeypatch.setattr(parsing, "ensure_stored", waited_for)
+    monkeypatch.setattr(upload, "ensure_stored", waited_for)
     if place.exists():
         place.rmdir() if place.is_dir() else place.unlink()
     away.rename(place)
@@ -300,7 +302,7 @@ def test_what_is_left_of_a_run_that_did_not_end_well_is_removed(
 
     with monkeypatch.context() as patch:
         patch.setattr(Context, "transaction", cut_off)
-        cancelled = confs.upload("a.tgz", content).run_id
+        cancelled = confs.upload("a.tgz", content).id
         confs.drain(within=30)
         confs.do(confs.engine.cancel(cancelled))
         assert confs.rows(cancelled) == (1, 3_000)
@@ -329,18 +331,18 @@ def test_a_spool_that_others_may_look_into_is_refused(confs: Confs) -> None:
 
 def test_a_file_that_was_changed_in_the_storage_is_not_parsed(confs: Confs) -> None:
     taken = confs.upload("web.tgz", tgz(APP))
-    stored = confs.folder / "files" / stored_name(taken.sha256)
+    stored = confs.folder / "files" / CONF_UPLOADS.stored_name(taken.sha256)
     stored.write_bytes(tgz({"x/default/other.conf": "[other]\n"}))
     confs.drain()
-    run = confs.shown(taken.run_id)
+    run = confs.shown(taken.id)
     assert (run.status, run.metrics.error_type) == ("FAILED", "storage_unavailable")
     assert confs.rows(run.id) == (0, 0)
 
 
 def test_a_cancelled_run_is_failed_and_says_so(confs: Confs) -> None:
     taken = confs.upload("web.tgz", tgz(APP))
-    confs.do(confs.engine.cancel(taken.run_id, by="somebody"))
-    run = confs.shown(taken.run_id)
+    confs.do(confs.engine.cancel(taken.id, by="somebody"))
+    run = confs.shown(taken.id)
     assert (run.status, run.metrics.error_type) == ("FAILED", "cancelled")
 
 
@@ -362,12 +364,12 @@ def test_an_attempt_at_what_is_complete_already_changes_nothing(confs: Confs) ->
         "UPDATE holdfast_conf_runs SET status = 'COMPLETE', task_id = '1-1', started_at = 1, completed_at = 2"
         " WHERE id = $1"
     )
-    confs.do(confs.engine.store.write_rows(complete, again.run_id))
+    confs.do(confs.engine.store.write_rows(complete, again.id))
     confs.drain()
-    view = confs.do(confs.engine.view(again.run_id))
+    view = confs.do(confs.engine.view(again.id))
     assert view.outputs["parse"] == {"status": "already_completed"}
-    assert confs.rows(again.run_id) == (0, 0) and confs.rows(run.id) == (4, 6)
-    assert confs.shown(again.run_id).completed_at == 2
+    assert confs.rows(again.id) == (0, 0) and confs.rows(run.id) == (4, 6)
+    assert confs.shown(again.id).completed_at == 2
 
 
 def test_what_killed_attempts_have_left_in_the_spool_is_removed_and_what_others_use_is_not(

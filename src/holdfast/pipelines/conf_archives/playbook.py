@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from holdfast.pipelines.amounts import as_written
 from holdfast.pipelines.conf_archives.settings import ConfSettings
-from holdfast.pipelines.durations import as_written
 
 PATH = "conf_archives"
 

@@ -21,7 +21,7 @@ from holdfast.pipelines.conf_archives.conf_parser import Fault, parse
 from holdfast.pipelines.conf_archives.conf_text import line_of_no_utf_8, text_blocks
 from holdfast.pipelines.conf_archives.placing import is_conf, is_wanted, place_of
 from holdfast.pipelines.conf_archives.run_writer import FileRead, RunWriter
-from holdfast.pipelines.conf_archives.upload import Upload
+from holdfast.pipelines.upload import Upload
 
 LINKED_MAX = 1_000  # hard links that are read: their paths are remembered
 

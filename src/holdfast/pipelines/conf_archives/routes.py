@@ -7,8 +7,6 @@ done at /api/executions by the same number.
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import AsyncIterator, Mapping
 from typing import Annotated, Any
 from weakref import WeakKeyDictionary
 
@@ -23,10 +21,10 @@ from holdfast.engine.manual_retry import RetryRequest
 from holdfast.pipelines.conf_archives.conf_parser import NAME_CHARS_MAX
 from holdfast.pipelines.conf_archives.differences import StanzaDifference, differences
 from holdfast.pipelines.conf_archives.effective import EffectiveStanza, effective
-from holdfast.pipelines.conf_archives.intake import Intake
+from holdfast.pipelines.conf_archives.intake import intake_for
 from holdfast.pipelines.conf_archives.runs import NotComplete, Run, RunMetrics, Runs, RunsMetrics, RunStatus
-from holdfast.pipelines.conf_archives.settings import ConfSettings, open_storage
 from holdfast.pipelines.conf_archives.stanzas import RunFile, StanzaLine, StanzaReader, cursor_of
+from holdfast.pipelines.upload_answers import check_fields, refused, while_admitted
 from holdfast.server.api_batches import PageQuery
 from holdfast.server.api_executions import RetryBody
 from holdfast.server.endpoints import Answer, Ask, Family
@@ -37,7 +35,6 @@ conf_archives = Family("Configuration archives")
 endpoints = conf_archives.endpoints
 
 FILES_MAX = 100
-STORAGE_RETRY_SECONDS = 60.0
 MERGED_AT_ONCE = 2  # each takes up to a hundred megabytes
 
 Text = Annotated[str, Meta(max_length=1_000)]
@@ -148,14 +145,13 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
 async def upload(ask: Ask) -> Answer:
     assert ask.upload is not None
     runs = await _runs(ask)
-    bytes_max = ConfSettings.from_environment(os.environ).upload_bytes_max
-    intake = Intake(ask.engine, open_storage(), bytes_max=bytes_max)
+    intake = intake_for(ask.engine)
     taken: list[UploadedRun] = []
     try:
         files_max = FILES_MAX if ask.query.sha256 is None else 1
-        async for file in ask.upload.files(bytes_max=bytes_max, files_max=files_max):
-            _check_fields(ask.upload.fields)
-            chunks = _while_admitted(ask, file.chunks)
+        async for file in ask.upload.files(bytes_max=intake.bytes_max, files_max=files_max):
+            check_fields(ask.upload.fields, "/v1/uploads")
+            chunks = while_admitted(ask, file.chunks)
             made = await intake.take(
                 file.filename,
                 chunks,
@@ -163,7 +159,7 @@ async def upload(ask: Ask) -> Answer:
                 again=ask.query.again,
                 expected_sha256=ask.query.sha256,
             )
-            run = await runs.get(made.run_id)
+            run = await runs.get(made.id)
             taken.append(
                 UploadedRun(
                     run_id=run.id,
@@ -174,48 +170,12 @@ async def upload(ask: Ask) -> Answer:
                     sha256=made.sha256,
                 )
             )
-        _check_fields(ask.upload.fields)
+        check_fields(ask.upload.fields, "/v1/uploads")
     except (PermanentError, TransientError, Refused) as error:
-        raise _refused(error, taken) from error
+        raise refused(error, [f"run {one.run_id} ({one.filename})" for one in taken]) from error
     first = msgspec.structs.asdict(taken[0])
     status = 202 if any(one.created for one in taken) else 200
     return Answer(UploadAnswer(**first, runs=taken), status, {"location": f"/v1/runs/{taken[0].run_id}"})
-
-
-async def _while_admitted(ask: Ask, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """A large file takes long: whoever sends it must still be let in when all of it is there."""
-    async for chunk in chunks:
-        yield chunk
-    await ask.check_still()
-
-
-def _check_fields(fields: Mapping[str, str]) -> None:
-    """A choice that is made in the wrong place must not be passed over."""
-    for name in fields:
-        message = f"The field {name[:100]!r} means nothing here."
-        raise Refused(422, "invalid_request", message, "Give choices in the address: /v1/uploads?again=true.")
-
-
-def _refused(error: PermanentError | TransientError | Refused, taken: list[UploadedRun]) -> Refused:
-    """What cannot be taken in; what was taken before it in the same request is told."""
-    kept = (
-        f" Taken in before it: {', '.join(f'run {one.run_id} ({one.filename})' for one in taken)}."
-        if taken
-        else ""
-    )
-    if isinstance(error, Refused):
-        error.args = (f"{error.args[0]}{kept}", *error.args[1:])
-        return error
-    code = error.error_type or "storage_unavailable"
-    if isinstance(error, TransientError):
-        guidance = "Send it again later. What was uploaded before is kept."
-        return Refused(503, code, f"{error}{kept}", guidance, retry_after=STORAGE_RETRY_SECONDS)
-    statuses = {"unsupported_format": 415, "file_too_large": 413, "checksum_mismatch": 422}
-    if code in statuses:
-        return Refused(statuses[code], code, f"{error}{kept}", error.guidance or "")
-    guidance = error.guidance or "Look at the storage of the server."
-    message = f"{error}{kept}"
-    return Refused(503, "storage_unavailable", message, guidance, retry_after=STORAGE_RETRY_SECONDS)
 
 
 async def _runs(ask: Ask) -> Runs:

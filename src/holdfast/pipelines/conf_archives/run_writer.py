@@ -13,18 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from sys import getsizeof
-from typing import Any
 
 import msgspec
 
-from holdfast.core.errors import StaleLease
-from holdfast.core.model import ExecutionStatus
 from holdfast.pipelines.conf_archives.archive_refusals import shown, too_much
 from holdfast.pipelines.conf_archives.conf_parser import Fault, Stanza
 from holdfast.pipelines.conf_archives.placing import Place
 from holdfast.pipelines.conf_archives.tables import ADD_RUN, IS_OVER, executions_in, tables_for
-from holdfast.pipelines.conf_archives.upload import Upload
 from holdfast.pipelines.conf_archives.words import IndexedWords
+from holdfast.pipelines.held_row import HeldRow
+from holdfast.pipelines.upload import Upload
 from holdfast.store.tables import Row, TableTransaction, TableWriter
 
 PART_ROWS_MAX = 5_000  # each commit merges the index for the search a little
@@ -96,6 +94,15 @@ class RunWriter:
         self._stored_bytes_max = stored_bytes_max
         self._stored_bytes_left = stored_bytes_max
         self._is_sqlite = writer.dialect == "sqlite"
+        self._held = HeldRow(
+            writer,
+            "holdfast_conf_runs",
+            run_id,
+            task_id,
+            now,
+            what="Run",
+            condition=" AND status = 'PARSING'",
+        )
         self._stanzas: list[Row] = []
         self._words: list[str] = []
         self._files: list[Row] = []
@@ -112,11 +119,12 @@ class RunWriter:
 
         def begin(tx: TableTransaction) -> bool:
             tx.execute(ADD_RUN, self._run_id, upload.filename, upload.size, upload.sha256, now)
-            status, holder = self._locked(tx)
+            [(status, holder)] = tx.fetch(
+                f"SELECT status, task_id FROM holdfast_conf_runs WHERE id = $1{self._held.lock}", self._run_id
+            )
             if status == "COMPLETE":
                 return False
-            if holder is not None and _order(holder) > _order(self._task_id):
-                raise self._stale()
+            self._held.check(holder)
             tx.execute(
                 "UPDATE holdfast_conf_runs SET status = 'PARSING', task_id = $2, last_heartbeat = $3,"
                 " started_at = $3 WHERE id = $1",
@@ -130,15 +138,11 @@ class RunWriter:
 
     def clear(self, between: Callable[[], None]) -> None:
         """Remove what an earlier attempt has left, in parts; `between` may end it."""
-        while self._guarded(self._clear_some):
+        while self._held.write(self._clear_some):
             between()
 
     def is_cancelled(self) -> bool:
-        def look(tx: TableTransaction) -> bool:
-            sql = f"SELECT status FROM {executions_in(self._writer.dialect)} WHERE id = $1"
-            return tx.fetch(sql, self._run_id) == [(ExecutionStatus.CANCELLED.value,)]
-
-        return self._writer.write(look)
+        return self._held.is_cancelled()
 
     def _clear_some(self, tx: TableTransaction) -> int:
         return _clear_rows(tx, self._run_id, is_sqlite=self._is_sqlite)
@@ -206,34 +210,7 @@ class RunWriter:
                 tx.execute_many(_STANZAS["postgresql"], rows)
                 tx.execute_many(_FILES["postgresql"], files)
 
-        self._guarded(write)
-
-    def _guarded(self, action: Callable[[TableTransaction], Any]) -> Any:
-        def guarded(tx: TableTransaction) -> Any:
-            is_ours = tx.execute(
-                "UPDATE holdfast_conf_runs SET last_heartbeat = $3"
-                " WHERE id = $1 AND task_id = $2 AND status = 'PARSING'",
-                self._run_id,
-                self._task_id,
-                self._now(),
-            )
-            if not is_ours:
-                raise self._stale()
-            return action(tx)
-
-        return self._writer.write(guarded)
-
-    def _locked(self, tx: TableTransaction) -> tuple[str, str | None]:
-        lock = "" if self._is_sqlite else " FOR UPDATE"
-        [(status, holder)] = tx.fetch(
-            f"SELECT status, task_id FROM holdfast_conf_runs WHERE id = $1{lock}", self._run_id
-        )
-        return status, holder
-
-    def _stale(self) -> StaleLease:
-        return StaleLease(
-            f"Run {self._run_id} is worked on by another attempt; {self._task_id} works in vain."
-        )
+        self._held.write(write)
 
 
 def clear_leftovers(writer: TableWriter, between: Callable[[], None]) -> None:
@@ -274,12 +251,3 @@ def _clear_rows(tx: TableTransaction, run_id: int, *, is_sqlite: bool) -> int:
     if not removed:
         tx.execute("DELETE FROM holdfast_conf_files WHERE run_id = $1", run_id)
     return len(removed)
-
-
-def task_id_of(queue_id: int, fence: str) -> str:
-    """What names an attempt and is no secret: of a fence its number alone."""
-    return f"{queue_id}-{fence.partition('-')[0]}"
-
-
-def _order(task_id: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in task_id.split("-"))

@@ -7,9 +7,10 @@ import time
 from contextlib import closing
 from typing import Any
 
-from holdfast.pipelines.conf_archives.settings import open_storage
+from holdfast.pipelines.conf_archives.intake import CONF_UPLOADS
 from holdfast.pipelines.conf_archives.tables import ADD_RUN, MARK_STORED, tables_for
-from holdfast.pipelines.conf_archives.upload import ensure_stored, upload_of
+from holdfast.pipelines.places import open_storage
+from holdfast.pipelines.upload import ensure_stored
 from holdfast.store.postgres_tables import in_schema
 from holdfast.store.tables import table_writer
 from holdfast.worker.context import Context
@@ -18,7 +19,7 @@ from holdfast.worker.context import Context
 async def store_upload(ctx: Context) -> dict[str, Any]:
     # A worker may begin a handler in one task and go on with it in another; timeouts belong to one.
     await asyncio.sleep(0)
-    upload = upload_of(ctx.workload)
+    upload = CONF_UPLOADS.upload_of(ctx.workload)
     await ensure_stored(open_storage(), upload)
     await asyncio.to_thread(_make_tables, ctx.database)
     written = (lambda sql: sql) if ctx.database.startswith("sqlite") else in_schema

@@ -6,8 +6,8 @@ limit or more steps copies it under a path of their own.
 
 from __future__ import annotations
 
+from holdfast.pipelines.amounts import as_written
 from holdfast.pipelines.downloads.settings import Credential, DownloadSettings
-from holdfast.pipelines.durations import as_written
 
 PATH = "downloads"
 

@@ -15,8 +15,7 @@ from urllib.parse import urlsplit
 from holdfast.core.errors import InvalidInput
 from holdfast.core.masking import mask_secrets
 from holdfast.core.retry import MAX_ATTEMPTS_MAX
-from holdfast.core.sizes import parse_bytes
-from holdfast.pipelines.durations import delays_of, parts_of, seconds_of
+from holdfast.pipelines.amounts import bytes_of, delays_of, parts_of, seconds_of
 
 DELAY = "HOLDFAST_DOWNLOAD_DELAY"
 MAX_RETRIES = "HOLDFAST_DOWNLOAD_MAX_RETRIES"
@@ -67,11 +66,7 @@ class DownloadSettings:
 
 
 def file_bytes_max(environ: Mapping[str, str]) -> int:
-    text = environ.get(BYTES_MAX, "").strip()
-    amount = parse_bytes(text) if text else FILE_BYTES_MAX_DEFAULT
-    if amount is None or amount < 1:
-        raise InvalidInput(f"{BYTES_MAX} is {text!r}.", guidance=f"Set {BYTES_MAX} to a size such as 10GB.")
-    return int(amount)
+    return bytes_of(environ, BYTES_MAX, FILE_BYTES_MAX_DEFAULT, example="10GB")
 
 
 def _retries(text: str) -> int:
