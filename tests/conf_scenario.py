@@ -9,22 +9,16 @@ made on the spot.
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import hashlib
 import io
 import tarfile
 import zipfile
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import pytest
-
-from holdfast import Holdfast
-from holdfast.core.model import EventType
-from holdfast.engine import Engine, RetryRequest
 from holdfast.pipelines.conf_archives.intake import CONF_RULES
 from holdfast.pipelines.conf_archives.playbook import playbook_text
 from holdfast.pipelines.conf_archives.runs import Run, Runs
@@ -32,10 +26,7 @@ from holdfast.pipelines.conf_archives.settings import ConfSettings
 from holdfast.pipelines.conf_archives.stanzas import RunFile, StanzaLine, StanzaReader
 from holdfast.pipelines.intake import Intake, TakenIn
 from holdfast.pipelines.places import open_storage
-from holdfast.pipelines.registry import all_functions
-from holdfast.testing import AsyncRehearsal
-
-T = TypeVar("T")
+from pipeline_scenario import RehearsedPipeline, pieces, rehearsed_pipeline
 
 APP = {
     "web/default/props.conf": (
@@ -91,27 +82,8 @@ def many_stanzas(count: int, *, files: int = 1) -> dict[str, str | bytes]:
     return {f"app{file}/default/props.conf": text(file) for file in range(files)}
 
 
-async def pieces(content: bytes, size: int = 1000) -> AsyncIterator[bytes]:
-    for start in range(0, len(content), size):
-        yield content[start : start + size]
-
-
-class Confs:
+class Confs(RehearsedPipeline):
     """A rehearsal of the pipeline, on a clock that jumps."""
-
-    def __init__(
-        self, rehearsal: AsyncRehearsal, runner: asyncio.Runner, engine: Engine, folder: Path
-    ) -> None:
-        self.rehearsal = rehearsal
-        self.folder = folder
-        self.engine = engine
-        self._runner = runner
-
-    def do(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(work)
-
-    def drain(self, within: float | None = None) -> None:
-        self.do(self.rehearsal.drain(within))
 
     def upload(self, filename: str, content: bytes, **more: Any) -> TakenIn:
         async def take() -> TakenIn:
@@ -168,17 +140,6 @@ class Confs:
         [(count,)] = self.do(self.engine.store.fetch_rows(sql, run_id))
         return int(count)
 
-    def delays(self, run_id: int) -> list[float]:
-        """Before each retry."""
-        events = self.do(self.engine.events(run_id, limit=1_000))
-        return [event.data["delay"] for event in events if event.type is EventType.STEP_RETRY]
-
-    def events_of(self, run_id: int) -> list[str]:
-        return [event.type.value for event in self.do(self.engine.events(run_id, limit=1_000))]
-
-    def retry(self, run_id: int, **more: Any) -> None:
-        self.do(self.engine.retry(run_id, RetryRequest(by="a person", **more)))
-
     def reader(self, run: Run | int) -> StanzaReader:
         return self._reader(run)
 
@@ -193,21 +154,8 @@ def sha256(content: bytes) -> str:
 
 @contextmanager
 def rehearsed(folder: Path, *, url: str | None = None, **environ: str) -> Iterator[Confs]:
-    hf = Holdfast("sqlite:///nowhere.db")
-    hf.add_functions(all_functions())
-    with pytest.MonkeyPatch.context() as patch, asyncio.Runner() as runner:
-        patch.setenv("HOLDFAST_STORAGE", str(folder / "files"))
-        patch.setenv("HOLDFAST_SPOOL", str(folder / "spool"))
-        for name, value in environ.items():
-            patch.setenv(name, value)
-        # Plain functions run in threads, as in a worker.
-        rehearsal = AsyncRehearsal(hf, url=url)
-        runner.run(rehearsal.__aenter__())
-        try:
-            runner.run(hf.add_playbook(playbook_text(ConfSettings.from_environment(environ))))
-            engine = runner.run(hf.engine())
-            assert isinstance(engine, Engine)
-            yield Confs(rehearsal, runner, engine, folder)
-        finally:
-            runner.run(rehearsal.__aexit__(None, None, None))
-        assert [path.name for path in (folder / "spool").glob("conf-*")] == []
+    def playbook() -> str:
+        return playbook_text(ConfSettings.from_environment(environ))
+
+    with rehearsed_pipeline(Confs, playbook, folder, url=url, prefix="conf", **environ) as confs:
+        yield confs

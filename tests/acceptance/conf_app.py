@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from acceptance.lives import Lives
 from faults.processes import die_with
 from holdfast import Holdfast
 from holdfast.core.errors import StaleLease
@@ -38,8 +39,6 @@ from holdfast.store.sqlite_tables import SqliteTableWriter
 
 DOOMED: Final = "doomed.tgz"
 DEATHS_OF_A_RUN: Final = 2
-LIVES_MAX: Final = 500
-KILLED: Final = "killed from outside"
 POLL_SECONDS: Final = 0.2
 PART_ROWS: Final = 500  # many parts of a small archive
 WAIT_SECONDS_MAX: Final = 300.0
@@ -247,68 +246,10 @@ def refused(folder: Path, name: str) -> Path:
     return folder / f"{name} was refused"
 
 
-def ended(folder: Path, life: str) -> Path:
-    """There once this life is over; it says whether it was killed from outside."""
-    return folder / f"{life} has ended"
-
-
 def work(url: str, name: str, lease_seconds: float) -> None:
     hf = Holdfast(url)
     hf.add_functions(all_functions())
     hf.run_worker(worker_id=name, concurrency=1, lease_seconds=lease_seconds, poll_seconds=POLL_SECONDS)
-
-
-class Lives:
-    """One after the other, until the process is asked to stop."""
-
-    def __init__(self, folder: Path, name: str) -> None:
-        self._folder = folder
-        self._name = name
-        self._child: int | None = None
-        self._is_killed = False
-        self._is_asked_to_stop = False
-
-    def live(self, life: Callable[[str], None]) -> None:
-        signals = {signal.SIGTERM: self._stop, signal.SIGUSR1: self._kill}
-        for number, handler in signals.items():
-            signal.signal(number, handler)
-        nursery = os.getpid()
-        for number_of_life in range(1, LIVES_MAX + 1):
-            name, self._is_killed = f"{self._name}-{number_of_life}", False
-            signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-            child = os.fork()
-            if child == 0:
-                for number in signals:
-                    signal.signal(number, signal.SIG_DFL)
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
-                die_with(nursery)
-                life(name)
-                sys.exit(0)
-            self._child = child
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
-            if self._is_asked_to_stop:
-                os.kill(child, signal.SIGTERM)
-            os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-            self._child = None  # from here on its number may become another's
-            _, status = os.waitpid(child, 0)
-            told = ended(self._folder, name)
-            told.with_suffix(".new").write_text(KILLED if self._is_killed else "by itself")
-            told.with_suffix(".new").rename(told)
-            if self._is_asked_to_stop:
-                return
-            if not os.WIFSIGNALED(status):
-                sys.exit(f"{name} ended by itself: {status}")
-        sys.exit(f"{LIVES_MAX} lives are enough")
-
-    def _stop(self, *_: object) -> None:
-        self._is_asked_to_stop = True
-        if self._child is not None:
-            os.kill(self._child, signal.SIGTERM)
-
-    def _kill(self, *_: object) -> None:
-        if self._child is not None:
-            self._is_killed = True
-            os.kill(self._child, signal.SIGKILL)
 
 
 def main(url: str, folder_name: str, name: str, parent: str, lease: str, way: str = "", *more: str) -> None:

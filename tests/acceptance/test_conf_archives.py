@@ -20,16 +20,15 @@ import pytest
 from acceptance.conf_app import (
     DEATHS_OF_A_RUN,
     DOOMED,
-    KILLED,
     PART_ROWS,
     PARTS_MAX,
     Death,
-    ended,
     may_go_on,
     refused,
     waits,
 )
-from conf_scenario import pieces, tgz
+from acceptance.lives import KILLED, ended
+from conf_scenario import tgz
 from faults.processes import Fleet
 from faults.tables import freeze
 from holdfast import Holdfast
@@ -41,6 +40,7 @@ from holdfast.pipelines.conf_archives.runs import Run, Runs, RunStatus
 from holdfast.pipelines.conf_archives.settings import ConfSettings
 from holdfast.pipelines.intake import Intake
 from holdfast.pipelines.places import open_storage
+from pipeline_scenario import pieces
 from running import eventually, run
 
 SCRIPT = Path(__file__).parent / "conf_app.py"

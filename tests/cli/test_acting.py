@@ -115,7 +115,7 @@ def test_what_cannot_be_submitted_is_refused_and_adds_nothing(sqlite_url: str, t
     told(sqlite_url, known)
     (tmp_path / "bad.json").write_bytes(b"\xff\x00")
     for options, words in (
-        (("other",), "Known are: conf_archives, downloads, mail."),
+        (("other",), "Known are: conf_archives, documents, downloads, mail."),
         (("mail", "--workload", "{to: ann}"), "is not JSON"),
         (("mail", "--workload", "[" * 5000), "is not JSON"),
         (("mail", "--workload", f"@{tmp_path / 'none.json'}"), "cannot be read from"),

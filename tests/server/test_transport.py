@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.cli.ingest import Uploaded
 from holdfast.client import Client
 from holdfast.client.transport import Transport
 from holdfast.core.errors import InvalidInput, ServerUnavailable
@@ -39,7 +40,7 @@ def test_what_is_answered_to_an_upload_may_not_be_understood_either(answer: byte
     async def story(url: str) -> None:
         transport = Transport(url)
         try:
-            await transport.upload("/v1/uploads", "a.conf", BytesIO(b"[a]"))
+            await transport.upload("/v1/uploads", "a.conf", BytesIO(b"[a]"), Uploaded)
         finally:
             await transport.close()
 

@@ -29,6 +29,7 @@ from holdfast.cli.catalog import catalog
 from holdfast.cli.dead import dead
 from holdfast.cli.demo import demo
 from holdfast.cli.doctor import doctor
+from holdfast.cli.documents import documents
 from holdfast.cli.events import events
 from holdfast.cli.executions import executions
 from holdfast.cli.ingest import ingest
@@ -56,7 +57,7 @@ _NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 FAMILIES = {
     "Playbooks": ("run", "validate", "catalog"),
-    "Work": ("submit", "batch", "ingest", "retry", "cancel", "redrive"),
+    "Work": ("submit", "batch", "ingest", "documents", "retry", "cancel", "redrive"),
     "Steer": ("limits", "pause", "resume"),
     "Look": ("status", "executions", "events", "queue", "dead", "audit"),
     "Run": ("serve", "worker", "token", "migrate", "backup", "restored", "doctor"),
@@ -111,7 +112,7 @@ def commands() -> None:
 
 for _command in (
     *(run, validate, catalog),
-    *(submit, batch, ingest, retry, cancel, redrive),
+    *(submit, batch, ingest, documents, retry, cancel, redrive),
     *(limits, pause, resume),
     *(status, executions, events, queue, dead, audit),
     *(serve, worker, token, migrate, backup, restored, doctor, demo, bench),

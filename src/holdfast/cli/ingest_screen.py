@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from holdfast.cli.going_on import typed
 from holdfast.cli.output import BAD, GOOD, WAITING, counted, hint, is_terminal, say, shown, wall_time
+from holdfast.cli.uploading import Watched
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -147,7 +147,7 @@ class Bars(Lines):
         size = os.fstat(file.fileno()).st_size
         bar = self._progress.add_task(shown(name)[:NAME_CHARS], total=size, state="uploading")
         self._uploading = bar
-        yield cast(BinaryIO, _Watched(file, lambda count: self._advance(bar, count)))
+        yield cast(BinaryIO, Watched(file, lambda count: self._advance(bar, count)))
 
     def _advance(self, bar: TaskID, count: int) -> None:
         assert self._progress is not None
@@ -168,34 +168,6 @@ class Bars(Lines):
         if run.user_message is not None and not is_over:
             state = f"run {run.id}: {run.user_message}; retry {run.retry_count}"
         self._progress.update(self._bars[run.id], completed=done, state=state)
-
-
-class _Watched(io.RawIOBase):
-    """A file that tells how much of it was read."""
-
-    def __init__(self, file: BinaryIO, told: Any) -> None:
-        self._file = file
-        self._told = told
-
-    def read(self, size: int = -1) -> bytes:
-        piece = self._file.read(size)
-        self._told(len(piece))
-        return piece
-
-    def fileno(self) -> int:
-        return self._file.fileno()
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return self._file.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
 
 
 def screen_for(*, silent: bool, server: str | None) -> Screen:

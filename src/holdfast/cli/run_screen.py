@@ -30,8 +30,8 @@ _MARKS = {
     Stand.ASIDE: ("◷", ""),
     Stand.DONE: ("✔", GOOD),
     Stand.FAILED: ("✘", BAD),
-    Stand.SKIPPED: ("–", DIM),  # noqa: RUF001
-    Stand.CANCELLED: ("–", DIM),  # noqa: RUF001
+    Stand.SKIPPED: ("–", DIM),
+    Stand.CANCELLED: ("–", DIM),
 }
 _STYLES = {Stand.DONE: GOOD, Stand.FAILED: BAD, Stand.RETRY: WAITING}
 BAR_CHARS = 20

@@ -36,14 +36,6 @@ JSON = "application/json"
 YAML = "application/yaml"
 
 
-class Uploaded(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server answers to a file. `sha256` is that of what it got."""
-
-    run_id: int
-    created: bool
-    sha256: str
-
-
 class Transport:
     """Belongs to the event loop it is first used on."""
 
@@ -113,8 +105,9 @@ class Transport:
             raise self._refused(response)
         return self._decoded(response, kind)
 
-    async def upload(self, path: str, filename: str, file: BinaryIO, /, **query: Any) -> Uploaded:
-        """Send a file, as it is read; it must not change its size meanwhile."""
+    async def upload(self, path: str, filename: str, file: BinaryIO, answer: Any, /, **query: Any) -> Any:
+        """Send a file, as it is read; it must not change its size meanwhile. `answer` is the type of what
+        comes back."""
         given = {name: _as_text(value) for name, value in query.items()}
         try:
             with unlogged():
@@ -128,8 +121,7 @@ class Transport:
             raise self._away(error) from error
         if not response.is_success:
             raise self._refused(response)
-        uploaded: Uploaded = self._decoded(response, Uploaded)
-        return uploaded
+        return self._decoded(response, answer)
 
     def _decoded(self, response: httpx.Response, kind: Any) -> Any:
         try:

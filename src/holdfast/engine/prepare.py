@@ -138,7 +138,7 @@ class Preparation:
             definition = await self._definitions.load(attempt.definition_id)
             step = definition.step(attempt.step)
             classification = classify(failure, definition.error_rules(step))
-            if step.type:
+            if step.type and definition.about != "documents":
                 classification = _about_no_document(classification)
             if rule is not None:
                 classification = msgspec.structs.replace(classification, rule=rule)

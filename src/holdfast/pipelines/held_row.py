@@ -8,14 +8,18 @@ dead and goes on is refused there, so that nothing of two attempts can be mixed.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from holdfast.core.errors import StaleLease
 from holdfast.core.model import ExecutionStatus
 from holdfast.store.tables import TableTransaction, TableWriter
+from holdfast.worker.context import Context
 
 T = TypeVar("T")
+
+HEARTBEAT_SECONDS = 30.0
 
 
 def task_id_of(queue_id: int, fence: str) -> str:
@@ -72,6 +76,24 @@ class HeldRow:
         return StaleLease(
             f"{self._what} {self._row_id} is worked on by another attempt; {self._task_id} works in vain."
         )
+
+
+class Beat:
+    """Called between any two pieces of work: ends an attempt that is in vain, and gives a sign of life where
+    nothing was written for long."""
+
+    def __init__(self, ctx: Context, what: str, sign_of_life: Callable[[], object]) -> None:
+        self._ctx = ctx
+        self._what = what
+        self._sign_of_life = sign_of_life
+        self._due = time.monotonic() + HEARTBEAT_SECONDS
+
+    def __call__(self) -> None:
+        if self._ctx.lease_lost:
+            raise StaleLease(f"{self._what} {self._ctx.execution_id} was cancelled, or goes on elsewhere.")
+        if time.monotonic() >= self._due:
+            self._sign_of_life()
+            self._due = time.monotonic() + HEARTBEAT_SECONDS
 
 
 def _order(task_id: str) -> tuple[int, ...]:

@@ -10,10 +10,13 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from typing import Any, Protocol
 
 from holdfast.pipelines.conf_archives import playbook as conf_playbook
 from holdfast.pipelines.conf_archives.settings import ConfSettings
+from holdfast.pipelines.documents import playbook as documents_playbook
+from holdfast.pipelines.documents.settings import DocumentSettings
 from holdfast.pipelines.downloads.playbook import PATH, playbook_text
 from holdfast.pipelines.downloads.settings import DownloadSettings, file_bytes_max
 from holdfast.pipelines.places import open_storage
@@ -51,6 +54,12 @@ class Pipeline:
     """For the items of one batch, which has this key; None where its work is not submitted in items."""
     needs_database: bool = False
     """Whether its functions write into tables: a worker that has only a server does not offer them."""
+    needs_modules: tuple[str, ...] = ()
+    """What its functions import of the extra of its name: a worker without them does not offer them."""
+
+    @property
+    def is_installed(self) -> bool:
+        return all(find_spec(name) is not None for name in self.needs_modules)
 
 
 def _downloads_functions() -> Mapping[str, Function]:
@@ -93,6 +102,22 @@ def _conf_endpoints() -> list[Endpoint]:
     return routes.endpoints
 
 
+def _documents_functions() -> Mapping[str, Function]:
+    from holdfast.pipelines import documents
+
+    return {f"{documents.__name__}:{name}": getattr(documents, name) for name in documents.__all__}
+
+
+def _documents_text(environ: Mapping[str, str]) -> str:
+    return documents_playbook.playbook_text(DocumentSettings.from_environment(environ))
+
+
+def _documents_endpoints() -> list[Endpoint]:
+    from holdfast.pipelines.documents import routes
+
+    return routes.endpoints
+
+
 PIPELINES = (
     Pipeline(
         path=conf_playbook.PATH,
@@ -103,6 +128,17 @@ PIPELINES = (
         endpoints=_conf_endpoints,
         taking_in=None,
         needs_database=True,
+    ),
+    Pipeline(
+        path=documents_playbook.PATH,
+        limit=None,
+        functions=_documents_functions,
+        text=_documents_text,
+        check_worker=DocumentSettings.from_environment,
+        endpoints=_documents_endpoints,
+        taking_in=None,
+        needs_database=True,
+        needs_modules=("docx", "numpy", "pypdfium2", "python_calamine", "charset_normalizer"),
     ),
     Pipeline(
         path=PATH,
@@ -134,7 +170,11 @@ def check_settings(*, of_worker: bool) -> None:
 
 def all_functions(*, has_database: bool = True) -> dict[str, Function]:
     """What a worker offers of them."""
-    offered = [pipeline for pipeline in PIPELINES if has_database or not pipeline.needs_database]
+    offered = [
+        pipeline
+        for pipeline in PIPELINES
+        if pipeline.is_installed and (has_database or not pipeline.needs_database)
+    ]
     return {name: function for pipeline in offered for name, function in pipeline.functions().items()}
 
 

@@ -134,6 +134,7 @@ class _Compiler:
                 errors=tuple(rule.rule() for rule in self._head.errors or ()),
                 workload=self._workload,
                 entry="" if entry == next(iter(self._nodes)) else entry,
+                about=(self._head.metadata and self._head.metadata.about) or "",
             )
         except HoldfastError as error:  # a rule of the model that is not told better above
             self._report.add((), str(error), error.guidance)

@@ -13,7 +13,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -214,6 +214,8 @@ class Definition:
     errors: tuple[ErrorRule, ...] = ()
     workload: Mapping[str, Any] = field(default_factory=dict)
     entry: str = ""
+    about: Literal["", "documents"] = ""
+    """What people are told about its errors speaks of this."""
     is_linear: bool = field(init=False, repr=False, compare=False)
     """Each step is followed by the one listed behind it, and nothing else ever happens."""
     _positions: dict[str, int] = field(init=False, repr=False, compare=False)
@@ -292,6 +294,7 @@ class Definition:
             "errors": [rule.to_dict() for rule in self.errors],
             **({"workload": self.workload} if self.workload else {}),
             **({"entry": self.entry} if self.entry else {}),
+            **({"about": self.about} if self.about else {}),
         }
         return msgspec.json.encode(document, order="sorted").decode()
 
@@ -304,6 +307,7 @@ class Definition:
             errors=tuple(ErrorRule.from_dict(rule) for rule in document["errors"]),
             workload=document.get("workload", {}),
             entry=document.get("entry", ""),
+            about=document.get("about", ""),
         )
 
 

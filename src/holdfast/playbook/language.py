@@ -534,6 +534,10 @@ class Metadata(Model):
     name: str | None = Field(default=None, description="For people; and its path, where none is given.")
     path: PlaybookPath | None = Field(default=None, description="Its place in the catalog.")
     description: str | None = Field(default=None, description="For people.")
+    about: Literal["documents"] | None = Field(
+        default=None,
+        description="Where its work is about documents that people upload: its errors speak of them.",
+    )
 
 
 class Defaults(Model):

@@ -92,6 +92,8 @@ def _kind(schema: dict[str, Any]) -> str:
     if "anyOf" in schema:
         return " or ".join(_kind(one) for one in schema["anyOf"])
     if schema.get("type") == "array":
+        if "prefixItems" in schema:
+            return f"[{', '.join(_kind(one) for one in schema['prefixItems'])}]"
         return f"list of {_kind(schema.get('items', {}))}"
     if "enum" in schema:
         return "one of " + ", ".join(f"<code>{escape(str(value))}</code>" for value in schema["enum"])

@@ -9,7 +9,7 @@ import tarfile
 
 import pytest
 
-from conf_scenario import APP, Confs, many_stanzas, pieces, tar, tgz
+from conf_scenario import APP, Confs, many_stanzas, tar, tgz
 from holdfast import Holdfast
 from holdfast.core.errors import InvalidInput, PermanentError, StaleLease
 from holdfast.pipelines.conf_archives import reading, settings, stanzas
@@ -21,6 +21,7 @@ from holdfast.pipelines.intake import Intake, TakenIn
 from holdfast.pipelines.places import open_storage
 from holdfast.worker.context import Context
 from hostile_archives import Zipped, zip_of
+from pipeline_scenario import pieces
 
 # What is large
 

@@ -14,7 +14,7 @@ import pytest
 
 from conf_scenario import APP, Confs, many_stanzas, settings_of, sha256, tar, tgz, zipped
 from holdfast.core.errors import PermanentError, TransientError
-from holdfast.pipelines import upload
+from holdfast.pipelines import held_row, upload
 from holdfast.pipelines.conf_archives import parsing
 from holdfast.pipelines.conf_archives.intake import CONF_UPLOADS
 from holdfast.pipelines.conf_archives.run_writer import RunWriter
@@ -159,7 +159,7 @@ def test_an_attempt_in_vain_stops_while_it_clears_what_another_has_left(
         confs.drain(within=60)
     assert confs.rows(taken.id) == (1, 5_000)
     with monkeypatch.context() as patch:
-        patch.setattr(parsing._Beat, "__call__", failing(TransientError("asked to stop")))
+        patch.setattr(held_row.Beat, "__call__", failing(TransientError("asked to stop")))
         confs.drain(within=180)
     assert 0 < confs.rows(taken.id)[1] < 5_000
     confs.drain()
@@ -412,7 +412,7 @@ def test_a_sign_of_life_is_given_where_nothing_is_written_for_long(
         [(beat,)] = writer._writer.write(lambda tx: tx.fetch(asked))
         beats.append(beat)
 
-    monkeypatch.setattr(parsing, "HEARTBEAT_SECONDS", 0.0)
+    monkeypatch.setattr(held_row, "HEARTBEAT_SECONDS", 0.0)
     monkeypatch.setattr(RunWriter, "flush", watched)
     run = confs.run("long.conf", b"# nothing but comments\n" * 20_000)
     assert run.status == "COMPLETE" and len(beats) >= 5

@@ -19,14 +19,13 @@ from holdfast.pipelines.conf_archives.reading import Reading
 from holdfast.pipelines.conf_archives.run_writer import RunWriter, clear_leftovers
 from holdfast.pipelines.conf_archives.settings import ConfSettings
 from holdfast.pipelines.conf_archives.tables import COMPLETE_RUN
-from holdfast.pipelines.held_row import task_id_of
+from holdfast.pipelines.held_row import Beat, task_id_of
 from holdfast.pipelines.places import attempt_folder, open_storage
 from holdfast.pipelines.upload import Upload, fetch
 from holdfast.store.postgres_tables import in_schema
 from holdfast.store.tables import table_writer
 from holdfast.worker.context import Context
 
-HEARTBEAT_SECONDS = 30.0
 FETCHED_SHARE, READ_SHARE = 0.05, 0.99  # of the progress that people see, when that is done
 
 _ALREADY_COMPLETED = {"status": "already_completed"}
@@ -42,7 +41,7 @@ def parse_upload(ctx: Context) -> dict[str, Any]:
         writer = RunWriter(tables, ctx.execution_id, task_id, time.time, stored_bytes_max)
         if not writer.begin(upload):
             return _ALREADY_COMPLETED
-        beat = _Beat(ctx, writer)
+        beat = Beat(ctx, "Run", writer.flush)
         writer.clear(beat)
         clear_leftovers(tables, beat)
         try:
@@ -76,7 +75,7 @@ def parse_upload(ctx: Context) -> dict[str, Any]:
 class _Told:
     """How much of the upload has been read, for people; None where that is not known."""
 
-    def __init__(self, ctx: Context, upload: Upload, beat: _Beat) -> None:
+    def __init__(self, ctx: Context, upload: Upload, beat: Beat) -> None:
         self._ctx = ctx
         self._size = max(1, upload.size)
         self._beat = beat
@@ -86,19 +85,3 @@ class _Told:
             share = min(1.0, consumed / self._size)
             self._ctx.progress(FETCHED_SHARE + (READ_SHARE - FETCHED_SHARE) * share)
         self._beat()
-
-
-class _Beat:
-    """Ends an attempt that is in vain, and gives a sign of life where nothing was written for long."""
-
-    def __init__(self, ctx: Context, writer: RunWriter) -> None:
-        self._ctx = ctx
-        self._writer = writer
-        self._due = time.monotonic() + HEARTBEAT_SECONDS
-
-    def __call__(self) -> None:
-        if self._ctx.lease_lost:
-            raise StaleLease(f"Run {self._ctx.execution_id} was cancelled, or goes on elsewhere.")
-        if time.monotonic() >= self._due:
-            self._writer.flush()
-            self._due = time.monotonic() + HEARTBEAT_SECONDS

@@ -1,0 +1,93 @@
+"""Text in the encodings that people have."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.errors import PermanentError
+
+GERMAN = "Die Größe der Öfen läßt sich über Maße ändern. Für Äpfel süßer Art gilt: schön früh pflücken. "
+RUSSIAN = "Комитет собрался в понедельник и утвердил бюджет на следующий год. Расходы не изменились. "
+JAPANESE = "委員会は月曜日に開かれ、来年の予算を承認しました。費用は変わりませんでした。"
+
+
+@pytest.mark.parametrize(
+    ("text", "codec", "shown"),
+    [
+        ("plain words", "ascii", "utf-8"),
+        (GERMAN, "utf-8", "utf-8"),
+        (GERMAN, "utf-8-sig", "utf-8"),
+        (GERMAN, "utf-16", "utf-16"),
+        (GERMAN, "utf-16-le", "utf-16"),
+        (GERMAN, "utf-16-be", "utf-16"),
+        (GERMAN, "utf-32", "utf-32"),
+        (GERMAN * 5, "cp1252", "cp1252"),
+        ("Käse – 5 €", "cp1252", "cp1252"),
+        (RUSSIAN * 5, "utf-8", "utf-8"),
+        (RUSSIAN * 5, "cp1251", "cp1251"),
+        (JAPANESE * 5, "shift_jis", "cp932"),
+        (JAPANESE * 5, "utf-8", "utf-8"),
+    ],
+    ids=[
+        *(
+            "ascii",
+            "utf_8",
+            "utf_8_mark",
+            "utf_16",
+            "utf_16_le",
+            "utf_16_be",
+            "utf_32",
+            "cp1252",
+            "cp1252_short",
+        ),
+        *("russian_utf_8", "russian_cp1251", "japanese_shift_jis", "japanese_utf_8"),
+    ],
+)
+def test_text_is_read_in_its_encoding(text: str, codec: str, shown: str, read) -> None:
+    document = read(text.encode(codec), "a.txt")
+    assert document.text == text.strip()
+    assert document.facts.encoding == shown
+    assert document.facts.warnings == []
+
+
+def test_line_ends_of_all_kinds_are_line_ends(read) -> None:
+    assert read(b"one\r\ntwo\rthree\nfour").text == "one\ntwo\nthree\nfour"
+
+
+def test_a_few_broken_bytes_in_much_utf_8_are_told_as_lost(read) -> None:
+    data = (GERMAN * 50).encode() + b"\xff\xfe end " + (GERMAN * 50).encode()
+    document = read(data)
+    assert document.facts.encoding == "utf-8"
+    assert document.facts.warnings == ["2 characters could not be read as utf-8, and are lost."]
+
+
+def test_what_is_no_utf_8_only_far_behind_is_found(read) -> None:
+    data = b"plain words. " * 200_000 + (GERMAN * 20).encode("cp1252")
+    document = read(data)
+    assert document.facts.encoding == "cp1252"
+    assert document.text.endswith(GERMAN.strip())
+
+
+def test_a_line_of_a_megabyte_is_cut_into_chunks(read) -> None:
+    document = read(b"x" * 1_000_000, chunk_chars_max=1000, overlap_chars=0)
+    assert len(document.chunks) == 1000
+    assert document.facts.characters == 1_000_000
+
+
+def test_nul_bytes_in_a_text_are_left_out(read) -> None:
+    assert read(b"words " * 500 + b"\0" + b"more").text.endswith("words more")
+
+
+def test_utf_16_with_a_half_character_at_its_end_is_read(read) -> None:
+    assert read("Some words in it, and more".encode("utf-16-le") + b"\x41").text.startswith("Some words")
+
+
+def test_bytes_that_no_encoding_fits_are_read_as_cp1252(read) -> None:
+    document = read(b"word \x81\x8d\x8f word " * 3)
+    assert document.text.count("word") == 6
+
+
+def test_a_text_that_is_only_marks_is_empty(read) -> None:
+    with pytest.raises(PermanentError) as raised:
+        read("\ufeff\u200b\u2060 \n".encode())
+    assert raised.value.error_type == "empty_file"
