@@ -138,7 +138,7 @@ PIPELINES = (
         endpoints=_documents_endpoints,
         taking_in=None,
         needs_database=True,
-        needs_modules=("docx", "numpy", "pypdfium2", "python_calamine", "charset_normalizer"),
+        needs_modules=("charset_normalizer", "lxml", "numpy", "pypdfium2"),
     ),
     Pipeline(
         path=PATH,
