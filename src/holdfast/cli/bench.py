@@ -27,6 +27,7 @@ SCENARIO_NAMES = (
     "scrape",
     "growth",
     "conf",
+    "documents",
 )
 
 
@@ -63,7 +64,7 @@ def bench(quick: bool, as_json: bool, store: str, scenarios: tuple[str, ...], si
         ) from None
     finally:
         _tell_progress("")
-    _tell_missing(results)
+    _tell_missing(results, sitting)
     if as_json:
         click.echo(json.dumps(results, indent=2))
     else:
@@ -75,11 +76,14 @@ def _tell_progress(text: str) -> None:
         click.echo(f"\r\x1b[K{text}", nl=False, err=True)
 
 
-def _tell_missing(results: Results) -> None:
+def _tell_missing(results: Results, sitting: Sitting) -> None:
     from holdfast.bench.conf import PEER_MISSING
+    from holdfast.bench.documents import MISSING
 
     if any("peer_mb_rate" not in figures for figures in results.get("conf", {}).values()):
         click.echo(PEER_MISSING, err=True)
+    if "documents" in sitting.scenarios and "documents" not in results:
+        click.echo(MISSING, err=True)
 
 
 def _show(results: Results, sitting: Sitting) -> None:

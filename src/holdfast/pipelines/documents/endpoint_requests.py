@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -19,6 +18,7 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 import httpx
 
 from holdfast.pipelines.documents.endpoint_answers import Answered
+from holdfast.request_log import unlogged
 
 BEAT_SECONDS = 0.4
 CONNECT_SECONDS_MAX = 10.0
@@ -56,15 +56,21 @@ class Requests:
         return asked.result()
 
     async def _post(self, url: str, headers: Mapping[str, str], content: bytes, seconds: float) -> Answered:
+        with unlogged():
+            async with asyncio.timeout(seconds):
+                return await self._exchanged(url, headers, content, seconds)
+
+    async def _exchanged(
+        self, url: str, headers: Mapping[str, str], content: bytes, seconds: float
+    ) -> Answered:
         timeout = httpx.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS_MAX), pool=None)
-        async with asyncio.timeout(seconds):
-            client = self._client(url)
-            request = client.build_request("POST", url, headers=headers, content=content, timeout=timeout)
-            response = await client.send(request, stream=True, auth=None, follow_redirects=False)
-            try:
-                return await _answered(response)
-            finally:
-                await response.aclose()
+        client = self._client(url)
+        request = client.build_request("POST", url, headers=headers, content=content, timeout=timeout)
+        response = await client.send(request, stream=True, auth=None, follow_redirects=False)
+        try:
+            return await _answered(response)
+        finally:
+            await response.aclose()
 
     def _client(self, url: str) -> httpx.AsyncClient:
         # The environment's proxies are for what is elsewhere; on this machine there is none in between.
@@ -107,14 +113,6 @@ def _is_loopback(host: str) -> bool:
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
 
-
-def _is_not_ours(record: logging.LogRecord) -> bool:
-    """httpx tells each request; what went wrong is told with its error."""
-    return record.threadName != THREAD_NAME
-
-
-for _name in ("httpx", "httpcore.connection", "httpcore.http11", "httpcore.proxy"):
-    logging.getLogger(_name).addFilter(_is_not_ours)
 
 _LOCK = threading.Lock()
 _REQUESTS: Requests | None = None
