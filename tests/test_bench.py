@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ import pytest
 from click.testing import CliRunner
 
 import holdfast
-from holdfast.bench import claims, conf, copies, engine_run, fleet, raw, submits
+from holdfast.bench import claims, conf, copies, documents, engine_run, fleet, raw, submits
+from holdfast.bench.bare_documents import BareProcess
 from holdfast.bench.fleet import Fleet
+from holdfast.bench.made_documents import Kind as DocumentKind
+from holdfast.bench.made_documents import MadeDocument, write_document
 from holdfast.bench.places import Place, PostgresPlace, SqlitePlace, check_statuses, row_counts
 from holdfast.bench.postgres import TemporaryPostgres
 from holdfast.bench.scenarios import CLAIM, DRAIN, PIPELINE, SCENARIOS, SUBMIT, Kind, Scenario, application
@@ -57,6 +61,13 @@ FIGURES = {
         "archive_ratio",
     }
     | {"raw_rate", "memory_mb", "memory_large_mb", "memory_ratio"},
+    Kind.DOCUMENTS: {
+        f"{kind}_{figure}"
+        for kind in ("pdf", "docx", "xlsx", "txt")
+        for figure in ("rate", "bare_rate", "ratio")
+    }
+    | {"mix_ratio", "cores", "cores_ratio", "cores_bare_ratio"}
+    | {"rate", "chunks_rate", "embed_rate", "embed_ratio", "search_p50_ms", "search_p95_ms"},
 }
 
 # More than a batch, and no multiple of it, so that batches of mixed turns occur.
@@ -357,6 +368,89 @@ def test_text_that_was_not_parsed_as_a_whole_has_no_rate(
     text.write_bytes(conf.conf_text(5))
     with pytest.raises(RuntimeError, match=r"5 stanzas were parsed.*not 6"):
         way(text, 6)
+
+
+@pytest.mark.parametrize("kind", documents.KINDS)
+def test_a_made_document_is_the_same_each_time(kind: DocumentKind, tmp_path: Path) -> None:
+    made = [write_document(tmp_path / f"{number}.{kind}", kind, 3, seed=7) for number in range(2)]
+    assert made[0].path.read_bytes() == made[1].path.read_bytes()
+    assert made[0].pieces > 900
+    other = write_document(tmp_path / f"other.{kind}", kind, 3, seed=8)
+    assert other.path.read_bytes() != made[0].path.read_bytes()
+
+
+def test_both_sides_find_in_the_made_documents_all_that_is_in_them(tmp_path: Path) -> None:
+    turns = documents.read_in_turns(tmp_path, 4, 1, lambda _: None)
+    assert turns.pages == dict.fromkeys(documents.KINDS, 1 + 1 + 4)
+    assert all(characters > 10_000 for characters in turns.characters.values())
+    for side in (turns.ours, turns.bare):
+        assert {kind: len(seconds) for kind, seconds in side.items()} == dict.fromkeys(
+            documents.KINDS, documents.READ_ROUNDS
+        )
+    assert list(map(len, (turns.ours_one, turns.ours_cores, turns.bare_one, turns.bare_cores))) == [1] * 4
+
+
+@pytest.mark.parametrize("kind", documents.KINDS)
+def test_a_document_of_which_words_are_missing_has_no_rate(
+    kind: DocumentKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_more(path: Path, kind: DocumentKind, pages: int, seed: int) -> MadeDocument:
+        made = write_document(path, kind, pages, seed)
+        return MadeDocument(made.path, made.kind, made.pages, made.pieces + 1)
+
+    monkeypatch.setattr(documents, "write_document", with_more)
+    monkeypatch.setattr(documents, "KINDS", (kind,))
+    with pytest.raises(RuntimeError, match=r"pieces were found in .*, and not"):
+        documents.read_in_turns(tmp_path, 1, 1, lambda _: None)
+
+
+def test_documents_are_worked_on_by_the_real_steps_in_a_process_of_its_own(
+    place: Place, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        async with place.database() as url:
+            worked = await documents.worked_on(place, url, tmp_path / "files", 1)
+            assert worked.seconds > 0 and worked.embed_seconds > 0
+            assert worked.chunks > 4 * documents.DOCUMENT_PAGES
+            await check_statuses(place, url, {"completed": 8})
+
+    (tmp_path / "files").mkdir()
+    run(main())
+
+
+def test_the_process_of_the_bare_libraries_ends_with_the_one_that_asks(tmp_path: Path) -> None:
+    program = (
+        "import os, signal\n"
+        "from holdfast.bench.bare_documents import BareProcess\n"
+        "bare = BareProcess()\n"
+        "print(bare.pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    killed = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    run(eventually(lambda: not is_alive(int(killed.stdout))))
+
+
+def test_a_bare_library_that_fails_ends_the_measurement(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with closing(BareProcess()) as bare, pytest.raises(RuntimeError, match="bare library of pdf has died"):
+        bare.ask("pdf", [tmp_path / "none.pdf"])
+    assert "FileNotFoundError" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["table", "json"])
+def test_documents_whose_readers_are_not_installed_are_left_out_and_told(
+    options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents, "MODULES", (*documents.MODULES, "no_such_reader"))
+    asked = ["--store", "sqlite", "--scenario", "documents", "--size", "1", *options]
+    result = CliRunner().invoke(bench, asked)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == f"{documents.MISSING}\n"
+    assert json.loads(result.stdout) == {} if options else "PDF" not in result.stdout
 
 
 def test_work_that_was_not_done_has_no_rate(tmp_path: Path) -> None:

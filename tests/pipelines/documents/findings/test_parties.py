@@ -92,6 +92,19 @@ def test_a_german_contract_gives_roles_too() -> None:
     }
 
 
+def test_a_spanish_contract_gives_roles_to_persons() -> None:
+    text = "Entre Inmobiliaria del Sur S.L. (el «Arrendador») y D. Javier Molina Ruiz (el «Arrendatario»)."
+    assert parties(text) == {
+        "Inmobiliaria del Sur S.L.": {"type": "organization", "role": "Arrendador"},
+        "D. Javier Molina Ruiz": {"type": "person", "role": "Arrendatario"},
+    }
+
+
+def test_a_role_may_stand_below_the_address() -> None:
+    text = "Lindner GmbH & Co. KG, Goethestr. 5, Leipzig\n(nachfolgend „Vermieter“)\nund\n"
+    assert parties(text)["Lindner GmbH & Co. KG"]["role"] == "Vermieter"
+
+
 def test_a_name_for_both_parties_is_nobodys_role() -> None:
     text = 'between Acme Ltd and Beta Ltd (together the "Parties")'
     assert parties(text) == {"Acme Ltd": {"type": "organization"}, "Beta Ltd": {"type": "organization"}}

@@ -34,6 +34,7 @@ from holdfast.pipelines.documents.findings.party_words import (
     ROLES_OF_PERSONS,
     SUFFIXES_OF_PERSONS,
     TITLES,
+    TITLES_OF_PARTIES,
 )
 from holdfast.pipelines.documents.findings.stop_words import STOP_WORDS
 
@@ -287,7 +288,7 @@ def _role_behind(text: str, end: int) -> str:
     if defined is None or defined[1].split()[0].lower() in NO_ROLES:
         return ""
     between = text[end : defined.start()]
-    if "\n" in between or any(word.is_form for word in _words(between, 0, len(between))):
+    if "\n\n" in between or any(word.is_form for word in _words(between, 0, len(between))):
         return ""
     return " ".join(defined[1].split())
 
@@ -369,7 +370,7 @@ def _named_party(text: str, at: int) -> Mention | None:
         or words[0].text[0].isdigit()
     ):
         return None
-    is_person = not has_form and words[0].text in TITLES
+    is_person = not has_form and (words[0].text in TITLES or words[0].text in TITLES_OF_PARTIES)
     is_organization = has_form or any(word.bare in KINDS_OF_ORGANIZATION for word in words[: last + 1])
     mention = _mention(text, words, 0, last, is_person=is_person)
     return mention if is_person or is_organization or (last > 0 and mention.role) else None

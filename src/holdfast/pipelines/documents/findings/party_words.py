@@ -53,6 +53,8 @@ TITLES = word_set(
     Capt. Mevrouw
     """
 )
+# Too short to tell a person anywhere: only where a party is named.
+TITLES_OF_PARTIES = word_set("D. Dª Dña. Don Doña M. Hr. Fr.")
 SUFFIXES_OF_PERSONS = word_set("Jr. Jr Sr. PhD MD II III Esq.")
 PARTICLES = word_set("von van de der den del della di da zu la le ter bin al")
 # Before two names or more: "chief executive Maria Lindqvist".

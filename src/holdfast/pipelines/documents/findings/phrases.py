@@ -160,8 +160,10 @@ class Phrases:
             is_single = " " not in key
             if is_single and singles >= MOST["phrase"] // 3:
                 continue
-            words = [word for word in seen.form.casefold().split() if word not in _LEGAL_FORMS]
-            if not words_of_persons.isdisjoint(words) or _is_part_of_one(" ".join(words), organizations):
+            form = seen.form.casefold()
+            words = set(form.split())
+            is_name = words & _LEGAL_FORMS or words & words_of_persons or _is_part_of_one(form, organizations)
+            if is_name:
                 continue
             if any(_says_the_same(key, seen.count, other, kept.count) for _, other, kept in chosen):
                 continue
@@ -203,7 +205,11 @@ def _count_run(run: list[tuple[str, str]], counted: dict[str, tuple[int, str]]) 
         if run[begin][0] == _CONNECTED:
             continue
         key = form = ""
-        for stem, token in run[begin : begin + WORDS_MAX]:
+        words = 0
+        for stem, token in run[begin : begin + WORDS_MAX + 2]:
+            words += stem != _CONNECTED
+            if words > WORDS_MAX:
+                break
             key = f"{key} {stem}" if key else stem
             form = f"{form} {token}" if form else token
             if stem != _CONNECTED:

@@ -112,8 +112,8 @@ vendredi samedi dimanche
 """
 
 _SPANISH = """
-a ahora al algo alguna algunas alguno algunos ambos ante anterior antes aquel aquella aquellas aquello
-aquellos aquí así aun aún aunque bajo bien cada casi cerca como cómo con conforme contra cual cuales
+adelante a ahora al algo alguna algunas alguno algunos ambos ante anterior antes aquel aquella aquellas
+aquello aquellos aquí así aun aún aunque bajo bien cada casi cerca como cómo con conforme contra cual cuales
 cualquier cuando cuanto cuya cuyo da dado de debe deben debido decir dentro desde después dicha dicho dichos
 donde dos durante e el él ella ellas ello ellos embargo en encima entonces entre era eran eres es esa esas
 ese eso esos esta está estaba están estar estas este esto estos estoy fecha fin fue fueron fuera gran ha
