@@ -390,24 +390,21 @@ def test_both_sides_find_in_the_made_documents_all_that_is_in_them(tmp_path: Pat
     assert list(map(len, (turns.ours_one, turns.ours_cores, turns.bare_one, turns.bare_cores))) == [1] * 4
 
 
-@pytest.mark.parametrize("kind", documents.KINDS)
 def test_a_document_of_which_words_are_missing_has_no_rate(
-    kind: DocumentKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def with_more(path: Path, kind: DocumentKind, pages: int, seed: int) -> MadeDocument:
         made = write_document(path, kind, pages, seed)
         return MadeDocument(made.path, made.kind, made.pages, made.pieces + 1)
 
     monkeypatch.setattr(documents, "write_document", with_more)
-    monkeypatch.setattr(documents, "KINDS", (kind,))
     with pytest.raises(RuntimeError, match=r"pieces were found in .*, and not"):
         documents.read_in_turns(tmp_path, 1, 1, lambda _: None)
 
 
-def test_documents_are_worked_on_by_the_real_steps_in_a_process_of_its_own(
-    place: Place, tmp_path: Path
-) -> None:
+def test_documents_are_worked_on_by_the_real_steps_in_a_process_of_its_own(tmp_path: Path) -> None:
     async def main() -> None:
+        place = SqlitePlace(tmp_path)
         async with place.database() as url:
             worked = await documents.worked_on(place, url, tmp_path / "files", 1)
             assert worked.seconds > 0 and worked.embed_seconds > 0

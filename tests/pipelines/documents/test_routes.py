@@ -56,7 +56,7 @@ async def processed(s: Served, url: str, *named: tuple[str, bytes], **query: Any
     answer = await upload(s, *named, **query)
     assert answer.status in (200, 202), answer
     async with working(url):
-        return [await ended(s, document["id"]) for document in answer.json["documents"]]
+        return [await ended(s, document["id"]) for document in answer.json["items"]]
 
 
 async def failed_at(s: Served, url: str, stage: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
@@ -75,14 +75,14 @@ def test_several_files_are_uploaded_at_once_and_the_same_content_is_known(store_
     async def scenario(s: Served) -> None:
         answer = await upload(s, ("a.txt", text(3, of="a")), ("b.txt", text(3, of="b")))
         assert answer.status == 202
-        first, second = answer.json["documents"]
+        first, second = answer.json["items"]
         assert (first["created"], second["created"]) == (True, True)
         assert answer.json["id"] == first["id"] != second["id"]
         assert answer.headers["location"] == f"/api/documents/{first['id']}"
         assert first["status"] == "pending" and first["size"] == len(text(3, of="a"))
         again = await upload(s, ("another name.txt", text(3, of="b")))
         assert again.status == 200
-        assert again.json["documents"][0] | {"created": True} == second
+        assert again.json["items"][0] | {"created": True} == second
         anew = await upload(s, ("b.txt", text(3, of="b")), again=True)
         assert anew.status == 202 and anew.json["id"] > second["id"]
         listed = await s.get("/api/documents", limit=2)

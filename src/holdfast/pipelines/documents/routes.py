@@ -63,9 +63,10 @@ class UploadedDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UploadAnswer(UploadedDocument, frozen=True, kw_only=True):
-    """The first document, and all of them as `documents`."""
+    """The first document, and all of them as `items`."""
 
-    documents: list[UploadedDocument]
+    items: list[UploadedDocument]
+    next: None = None
 
 
 class DocumentsQuery(PageQuery, frozen=True, kw_only=True):
@@ -171,9 +172,7 @@ async def upload(ask: Ask) -> Answer:
         raise refused(error, [f"document {one.id} ({one.filename})" for one in taken]) from error
     first = msgspec.structs.asdict(taken[0])
     status = 202 if any(one.created for one in taken) else 200
-    return Answer(
-        UploadAnswer(**first, documents=taken), status, {"location": f"/api/documents/{taken[0].id}"}
-    )
+    return Answer(UploadAnswer(**first, items=taken), status, {"location": f"/api/documents/{taken[0].id}"})
 
 
 async def _documents(ask: Ask) -> Documents:

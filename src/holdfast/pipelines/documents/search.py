@@ -70,6 +70,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """`vectors` tells whether meaning was searched as well, and `reason` why it was not."""
 
     items: list[Hit]
+    next: None = None
     vectors: bool
     reason: str | None = None
 
