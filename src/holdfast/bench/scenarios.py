@@ -1,4 +1,4 @@
-"""What is measured: fourteen kinds of work, and the programs that do them through the public API.
+"""What is measured: fifteen kinds of work, and the programs that do them through the public API.
 
 Each scenario is a pipeline whose handlers do nothing, so that what is left is the engine and its
 database. Those whose figure is a rate have a raw counterpart, see raw.py and submits.py; a second process
@@ -6,8 +6,8 @@ stands beside the first (fleet.py), the default settings beside the best. Of a b
 drain it is shown that they stay as they are where there is ten times as much (batches.py), a full queue
 (claims.py) or a database that has grown (growth.py). A worker behind a server stands beside one at the
 database, and a server with a thousand listeners beside one with none (over_http.py). What it costs to watch
-is shown where a great many executions are in the database (scrapes.py). Last comes a built-in pipeline whose
-steps do work of their own, the one for configuration archives (conf.py).
+is shown where a great many executions are in the database (scrapes.py). Last come the built-in pipelines
+whose steps do work of their own: for configuration archives (conf.py), and for documents (documents.py).
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class Kind(Enum):
     STREAMS = "executions per second over HTTP with a thousand listeners, and with none"
     SCRAPE = "milliseconds of an answer with a great many rows in the database"
     CONF = "MB and stanzas per second, of the raw loop and of a peer; MB of memory"
+    DOCUMENTS = "pages and MB per second, beside bare libraries; documents per second; milliseconds"
     GROWTH = "executions per second with a great many rows in the way, and without; and of a long drain"
 
 
@@ -186,6 +187,16 @@ CONF = Scenario(
     size_quick=10_000,
     kind=Kind.CONF,
 )
+DOCUMENTS = Scenario(
+    name="documents",
+    about="files of up to so many pages read in one reading process, beside the bare library of each format"
+    " in one process, and on all cores, beside one; documents of 10 pages through all steps, and their chunks"
+    " embedded by the bare library of the local model; searches among so many chunks",
+    steps=("parsing", "embedding", "analyzing"),
+    size=200,
+    size_quick=40,
+    kind=Kind.DOCUMENTS,
+)
 
 SCENARIOS = {
     scenario.name: scenario
@@ -204,6 +215,7 @@ SCENARIOS = {
         SCRAPE,
         GROWTH,
         CONF,
+        DOCUMENTS,
     )
 }
 

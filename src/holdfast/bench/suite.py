@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from holdfast.bench import conf, copies, engine_run, growth, over_http, raw, scrapes, submits
+from holdfast.bench import conf, copies, documents, engine_run, growth, over_http, raw, scrapes, submits
 from holdfast.bench.batches import batch_seconds
 from holdfast.bench.claims import claim_seconds
 from holdfast.bench.fleet import drain_seconds
@@ -83,7 +83,7 @@ class Sitting:
             yield places
 
     async def _measure(self, places: list[Place]) -> Results:
-        measures = {
+        measures: dict[Kind, Callable[[Scenario, Place], Awaitable[Figures]]] = {
             Kind.SUBMIT: self._submit,
             Kind.RATES: self._rates,
             Kind.PROCESSES: self._processes,
@@ -96,10 +96,13 @@ class Sitting:
             Kind.SCRAPE: self._scrape,
             Kind.GROWTH: self._growth,
             Kind.CONF: self._conf,
+            Kind.DOCUMENTS: partial(self._documents, {}),
         }
         results: Results = {}
         for scenario in SCENARIOS.values():
             if scenario.name not in self.scenarios:
+                continue
+            if scenario.kind is Kind.DOCUMENTS and not documents.is_installed():
                 continue
             results[scenario.name] = {}
             for place in places:
@@ -342,6 +345,60 @@ class Sitting:
                 taken["raw"].append(await conf.raw_seconds(place, url, rows))
             del rows
         return taken
+
+    async def _documents(self, read: Figures, scenario: Scenario, place: Place) -> Figures:
+        """Files are read once in a sitting, as no store has a part in it."""
+        pages = self.size_of(scenario)
+        if not read:
+            with tempfile.TemporaryDirectory(prefix="holdfast-bench-documents-") as folder:
+                turns = await asyncio.to_thread(
+                    documents.read_in_turns, Path(folder), pages, self.rounds, self.progress
+                )
+            read |= _read_figures(turns)
+        worked: list[documents.WorkedOn] = []
+        for _ in self._rounds_told(scenario, place):
+            with tempfile.TemporaryDirectory(prefix="holdfast-bench-documents-") as folder:
+                async with place.database() as url:
+                    worked.append(await documents.worked_on(place, url, Path(folder), pages))
+                    count = documents.document_count(pages)
+                    await check_statuses(place, url, {"completed": count + len(documents.KINDS)})
+        seconds = _counting([run.seconds for run in worked])
+        chunks, embed_seconds = worked[0].chunks, _counting([run.embed_seconds for run in worked])
+        searched = pages * documents.CHUNKS_PER_PAGE
+        self.progress(f"{scenario.name} on {place.store}: a search in {searched:,} chunks")
+        async with place.database() as url:
+            taken = await documents.search_seconds(place, url, searched)
+        return {
+            **read,
+            "rate": round(count / seconds, 2),
+            "chunks_rate": round(chunks / seconds),
+            "embed_rate": round(chunks / embed_seconds),
+            "embed_ratio": round(embed_seconds / seconds, 3),
+            "search_p50_ms": _percentile_ms(taken, 50),
+            "search_p95_ms": _percentile_ms(taken, 95),
+        }
+
+
+def _read_figures(turns: documents.ReadTurns) -> Figures:
+    """PDF by the page, the others by the million characters of text."""
+    figures: Figures = {}
+    for kind in documents.KINDS:
+        amount = turns.pages[kind] if kind == "pdf" else turns.characters[kind] / 1e6
+        ours, bare = _counting(turns.ours[kind]), _counting(turns.bare[kind])
+        figures[f"{kind}_rate"] = round(amount / ours, 1)
+        figures[f"{kind}_bare_rate"] = round(amount / bare, 1)
+        figures[f"{kind}_ratio"] = round(bare / ours, 3)
+    ours, bare = (
+        _counting([sum(of_round) for of_round in zip(*side.values(), strict=True)])
+        for side in (turns.ours, turns.bare)
+    )
+    return {
+        **figures,
+        "mix_ratio": round(bare / ours, 3),
+        "cores": documents.CORES,
+        "cores_ratio": round(_counting(turns.ours_one) / _counting(turns.ours_cores), 2),
+        "cores_bare_ratio": round(_counting(turns.bare_one) / _counting(turns.bare_cores), 2),
+    }
 
 
 async def _run_with(url: str, *, scenario: Scenario, size: int, concurrency: int) -> float:

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from holdfast.bench.conf import ARCHIVE_TIMES
+from holdfast.bench.documents import CHUNKS_PER_PAGE, CORES, document_count
 from holdfast.bench.growth import long_drain
 from holdfast.bench.raw import BATCH
 from holdfast.bench.scenarios import SCENARIOS, Kind
@@ -122,6 +123,29 @@ def _conf_memory_cells(figures: Figures, size: int) -> list[str]:
     return [f"{size:,}", *memory, f"x{figures['memory_ratio']:.2f}"]
 
 
+def _documents_read_cells(figures: Figures, size: int) -> list[str]:
+    rates = [
+        f"{figures[f'{kind}_rate']:,.0f} {figures[f'{kind}_ratio']:.0%}" for kind in ("pdf", "docx", "xlsx")
+    ]
+    return [f"{size:,}", *rates]
+
+
+def _documents_mix_cells(figures: Figures, size: int) -> list[str]:
+    text = f"{figures['txt_rate']:,.0f} {figures['txt_ratio']:.0%}"
+    cores = [f"x{figures[name]:.2f}" for name in ("cores_ratio", "cores_bare_ratio")]
+    return [f"{size:,}", text, f"{figures['mix_ratio']:.0%}", *cores]
+
+
+def _documents_worked_cells(figures: Figures, size: int) -> list[str]:
+    chunks = f"{figures['chunks_rate']:,} {figures['embed_ratio']:.0%}"
+    return [f"{document_count(size):,}", f"{figures['rate']:,.1f}", chunks, f"{figures['embed_rate']:,}"]
+
+
+def _documents_search_cells(figures: Figures, size: int) -> list[str]:
+    times = [f"{figures[f'search_{part}_ms']:.1f}" for part in ("p50", "p95")]
+    return [f"{size * CHUNKS_PER_PAGE:,}", *times]
+
+
 # Which scenarios a table shows, what stands over its columns, and what is in them.
 _TABLES: list[tuple[set[Kind], list[str], Callable[[Figures, int], list[str]]]] = [
     (
@@ -199,6 +223,26 @@ _TABLES: list[tuple[set[Kind], list[str], Callable[[Figures, int], list[str]]]] 
         ["stanzas", "archive: MB more", f"x{ARCHIVE_TIMES}: MB more", "to one"],
         _conf_memory_cells,
     ),
+    (
+        {Kind.DOCUMENTS},
+        ["pages", "PDF pages/s\nof bare", "DOCX MB/s\nof bare", "XLSX MB/s\nof bare"],
+        _documents_read_cells,
+    ),
+    (
+        {Kind.DOCUMENTS},
+        ["pages", "text MB/s\nof bare", "all\nof bare", f"{CORES} cores\nto one", "bare"],
+        _documents_mix_cells,
+    ),
+    (
+        {Kind.DOCUMENTS},
+        ["documents", "documents /s", "chunks /s\nof embedded", "bare: embedded /s"],
+        _documents_worked_cells,
+    ),
+    (
+        {Kind.DOCUMENTS},
+        ["chunks", "search: p50 ms", "p95 ms"],
+        _documents_search_cells,
+    ),
 ]
 
 
@@ -206,9 +250,9 @@ def _method(sitting: Sitting) -> str:
     kept = "the better of 2 rounds" if sitting.quick else f"the middle one of {sitting.rounds} rounds"
     sizes = "; --quick: the figures of growth are for a tenth of its full sizes" if sitting.quick else ""
     return (
-        "method: one worker with default settings in this process (processes, http, streams, growth, conf: in"
-        " processes of their own), no-op handlers, fresh databases, every commit on disk (SQLite"
-        " synchronous=FULL, PostgreSQL"
+        "method: one worker with default settings in this process (processes, http, streams, growth, conf,"
+        " documents: in processes of their own), no-op handlers, fresh databases, every commit on disk"
+        " (SQLite synchronous=FULL, PostgreSQL"
         f" fsync=on); raw loop: the same rows in batches of {BATCH}, submitted by {BULK:,}; {kept}, what is"
         f" compared in turns; {os.cpu_count()} cores{sizes}."
     )

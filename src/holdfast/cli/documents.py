@@ -49,10 +49,10 @@ def add(paths: tuple[Path, ...], again: bool, lane: str, no_wait: bool, url: str
 )
 @click.option("--status", type=click.Choice(STATUSES), help="Only these.")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=20, show_default=True, help="Rows of a page.")
-@click.option("--cursor", type=int, metavar="TEXT", help="Go on after the page before: its `next`.")
+@click.option("--cursor", help="Go on after the page before: its `next`.")
 @database_option
 @json_option
-def list_documents(status: str | None, limit: int, cursor: int | None, url: str, as_json: bool) -> None:
+def list_documents(status: str | None, limit: int, cursor: str | None, url: str, as_json: bool) -> None:
     """List documents, newest first: where they stand, and of those that failed the reason."""
     from holdfast.cli.documents_list import list_all
 

@@ -72,10 +72,7 @@ class EngineDoor:
 
     async def retry(self, document: Document, request: RetryRequest) -> Stage:
         """Gives the stage that it begins with."""
-        await self._engine.retry(document.id, request)
-        if request.full:
-            return Stage.PARSING
-        return Stage(request.from_stage) if request.from_stage else document.stage or Stage.PARSING
+        return await self._documents.retry(document.id, request)
 
     async def search(self, query: str, *, document_id: int | None, limit: int) -> Found:
         search = Search(self._engine.store, DocumentSettings.from_environment())

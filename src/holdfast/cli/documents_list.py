@@ -10,6 +10,7 @@ from holdfast.cli.documents_words import STYLES, badge, told_size
 from holdfast.cli.going_on import typed
 from holdfast.cli.options import opened
 from holdfast.cli.output import ago, clipped, hint, say, show_json, table
+from holdfast.engine.checks import parse_cursor
 
 if TYPE_CHECKING:
     from holdfast.pipelines.documents.documents import Document
@@ -18,10 +19,11 @@ NAME_CHARS = 40
 ERROR_CHARS = 80
 
 
-async def list_all(url: str, *, status: str | None, limit: int, cursor: int | None, as_json: bool) -> None:
+async def list_all(url: str, *, status: str | None, limit: int, cursor: str | None, as_json: bool) -> None:
+    before = parse_cursor(cursor)
     async with opened(url) as engine:
         door = await door_to(engine)
-        found = await door.page(status=status, before=cursor, limit=limit)
+        found = await door.page(status=status, before=before, limit=limit)
         now = await engine.now()
     following = str(found[-1].id) if len(found) == limit else None
     if as_json:

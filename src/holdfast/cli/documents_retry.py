@@ -3,10 +3,7 @@ words that say what to type and when."""
 
 from __future__ import annotations
 
-import contextlib
-import re
 import sys
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,9 +12,9 @@ from holdfast.cli.documents_door import document_of, door_to
 from holdfast.cli.documents_words import named
 from holdfast.cli.going_on import advised, at, typed
 from holdfast.cli.options import EXIT_FAILED, opened
-from holdfast.cli.output import agreed, counted, hint, say, show_json
+from holdfast.cli.output import agreed, hint, say, show_json
 from holdfast.cli.submit import told_unoffered
-from holdfast.core.errors import HoldfastError, RetryRefused
+from holdfast.core.errors import RetryRefused
 from holdfast.engine.manual_retry import RetryRequest
 from holdfast.pipelines.documents.playbook import PATH, Stage
 
@@ -25,8 +22,6 @@ if TYPE_CHECKING:
     from holdfast.cli.documents_door import Door
     from holdfast.client import AnyEngine
     from holdfast.pipelines.documents.documents import DocumentDetails
-
-_EXECUTION = re.compile(r"\bExecution(?= [0-9])")
 
 
 class Retrying:
@@ -42,12 +37,11 @@ class Retrying:
             door = await door_to(engine)
             document = await document_of(door, self._id)
             try:
-                with _told_of_documents():
-                    stage = await door.retry(document, self._request)
+                stage = await door.retry(document, self._request)
             except RetryRefused as refusal:
                 if refusal.code != "confirmation_required" or self._as_json or not _can_ask():
                     raise await self._advised(engine, document, refusal) from None
-                say(_loss(document))
+                say(str(refusal))
                 if not agreed("Discard it, and process the document from the beginning?"):
                     return EXIT_FAILED
                 stage = await self._confirmed(engine, door, document)
@@ -77,8 +71,7 @@ class Retrying:
 
     async def _confirmed(self, engine: AnyEngine, door: Door, document: DocumentDetails) -> Stage:
         try:
-            with _told_of_documents():
-                return await door.retry(document, msgspec.structs.replace(self._request, confirm=True))
+            return await door.retry(document, msgspec.structs.replace(self._request, confirm=True))
         except RetryRefused as refusal:
             raise await self._advised(engine, document, refusal) from None
 
@@ -93,7 +86,7 @@ class Retrying:
         forced = f"{command} --force{at(self._url)}"
         if refusal.code == "confirmation_required":
             return RetryRefused(
-                _loss(document),
+                str(refusal),
                 code="confirmation_required",
                 guidance=f"Without --full it goes on from {document.stage}, and keeps it. To discard it:\n"
                 f"  {command} --yes{at(self._url)}",
@@ -102,26 +95,6 @@ class Retrying:
             return _not_failed(document)
         again = forced if request.force else f"{command}{at(self._url)}"
         return advised(refusal, await engine.view(self._id), again, forced)
-
-
-@contextlib.contextmanager
-def _told_of_documents() -> Iterator[None]:
-    """The engine knows them as executions."""
-    try:
-        yield
-    except HoldfastError as error:
-        error.args = (_EXECUTION.sub("Document", str(error)), *error.args[1:])
-        raise
-
-
-def _loss(document: DocumentDetails) -> str:
-    parts = [counted(document.chunks, "chunk of its text", "chunks of its text")]
-    if document.embedded_chunks:
-        parts.append(counted(document.embedded_chunks, "vector"))
-    if document.findings:
-        parts.append(counted(document.findings, "finding"))
-    listed = " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
-    return f"A full retry of document {document.id} discards what was done: {listed}."
 
 
 def _not_failed(document: DocumentDetails) -> RetryRefused:

@@ -49,6 +49,8 @@ class IntakeRules:
     key_of: Callable[[Upload, bytes], str]
     too_large: str
     """What to do about a file that is."""
+    find_complete: str | None = None
+    """The statement that finds what is complete of this checksum, and whose execution may be forgotten."""
 
 
 class Intake:
@@ -148,9 +150,17 @@ class Intake:
         added, or be about to add it."""
         known = await self._engine.store.execution_by_key(self._rules.path, key)
         if known is None:
-            return None
+            return await self._complete(key)
         await self._add_row(known.id, self._rules.place.upload_of(known.workload), known.created_at)
         return known.id
+
+    async def _complete(self, key: str) -> int | None:
+        store, rules = self._engine.store, self._rules
+        if rules.find_complete is None:
+            return None
+        await store.make_tables(rules.tables_for(store.dialect))
+        found = await store.fetch_rows(rules.find_complete, key)
+        return int(found[0][0]) if found else None
 
     async def _add_row(self, id_: int, upload: Upload, created_at: float) -> None:
         store = self._engine.store

@@ -35,7 +35,7 @@ class Upload(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`file` is its name in the storage; `draft` where it waits for a storage that did not answer."""
 
     filename: Annotated[str, Meta(min_length=1, max_length=FILENAME_CHARS_MAX)]
-    size: Annotated[int, Meta(ge=0)]
+    size: Annotated[int, Meta(ge=0, le=2**53)]
     sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
     file: str
     draft: Annotated[str, Meta(pattern="^[a-z]+-[0-9a-f]{32}$")] | None = None

@@ -29,7 +29,7 @@ FIELD_BYTES_MAX = 16 * 1024
 AROUND_BYTES_MAX = 1024 * 1024
 MEDIA_TYPE = "multipart/form-data"
 FILE_FIELD = "file"
-_HOW = "Send it as multipart/form-data in the field `file`:  curl -F file=@app.tgz …"
+_HOW = "Send it as multipart/form-data in the field `file`:  curl -F file=@NAME …"
 _AGAIN = "Send the upload again."
 
 
@@ -226,5 +226,5 @@ def _check_file(part: Part) -> None:
 
 
 def _malformed(error: Malformed) -> Refused:
-    guidance = f"{_AGAIN} HTTP clients make such a body themselves:  curl -F file=@app.tgz …"
+    guidance = f"{_AGAIN} HTTP clients make such a body themselves:  curl -F file=@NAME …"
     return Refused(400, "malformed_multipart", str(error), guidance)

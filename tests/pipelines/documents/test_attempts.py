@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from document_scenario import Docs, rehearsed, text
@@ -18,7 +19,7 @@ from holdfast.pipelines.documents.documents import Documents
 from holdfast.pipelines.documents.intake import DOCUMENT_UPLOADS
 from holdfast.pipelines.documents.playbook import Stage
 from holdfast.pipelines.documents.reading.chunk import Chunk
-from holdfast.pipelines.documents.writer import PARSED, DocumentWriter
+from holdfast.pipelines.documents.writer import EMBEDDED, PARSED, DocumentWriter
 from holdfast.pipelines.upload import Upload
 from holdfast.store import store_from_url
 from holdfast.store.tables import TableWriter, table_writer
@@ -82,6 +83,28 @@ def test_a_stage_does_not_begin_before_the_one_before_it_is_done(store_url: str)
                 writer.begin(stage, UPLOAD)
             assert refused.value.guidance == "Retry it in full."
         assert writer.begin(Stage.PARSING, UPLOAD) is None
+
+
+def test_a_stage_that_is_done_again_is_cleared_as_it_begins(store_url: str) -> None:
+    """In one transaction: an attempt that dies behind it leaves nothing that the next one takes for its own."""
+    with tables(store_url) as db:
+        first = writer_of(db, "3-1")
+        first.begin(Stage.PARSING, UPLOAD)
+        first.add_chunks([Chunk("a text")])
+        first.flush()
+        assert complete(db, "3-1") == 1
+        embedded = writer_of(db, "4-1")
+        embedded.begin(Stage.EMBEDDING, UPLOAD)
+        vectors = embedded.vectors_of("a model")
+        [chunk] = embedded.chunks_without(vectors, -1, 10)
+        embedded.add_vectors(vectors, [chunk], np.ones((1, 4), dtype=np.float32))
+        values = (ID, "4-1", 6.0, "a model")
+        assert db.write(lambda tx: tx.execute(EMBEDDED, *values)) == 1
+        assert writer_of(db, "5-1").begin(Stage.EMBEDDING, UPLOAD) == "parsed"
+        assert rows(db, "SELECT count(*) FROM holdfast_document_embeddings") == [(0,)]
+        assert rows(db, "SELECT last_completed_stage, embedded_at FROM holdfast_documents") == [
+            ("parsed", None)
+        ]
 
 
 def test_what_the_rows_say_of_a_stage_is_checked_by_the_database(store_url: str) -> None:

@@ -122,6 +122,7 @@ def test_an_upload_is_what_it_was_taken_in_as() -> None:
         *(None, {}, UPLOAD | {"filename": ""}, UPLOAD | {"draft": f"conf-{'0' * 32}"}),
         UPLOAD | {"file": f"conf_archives/ab/{SHA256}"},
         UPLOAD | {"file": "../somewhere"},
+        UPLOAD | {"size": 2**70},
     ],
 )
 def test_what_is_no_upload_says_how_to_make_one(workload: object) -> None:

@@ -12,6 +12,7 @@ import pytest
 from document_scenario import Docs, text
 from holdfast import Holdfast
 from holdfast.core.errors import PermanentError, RetryRefused, StaleLease, TransientError
+from holdfast.engine import RetryRequest
 from holdfast.pipelines.documents import analyzing, embedding, parsing
 from holdfast.pipelines.documents.documents import Documents, DocumentStatus
 from holdfast.pipelines.documents.embedders import Embedder, open_embedder
@@ -240,6 +241,24 @@ def test_a_retry_of_all_of_it_is_confirmed_and_reads_the_file_again(docs: Docs) 
     assert len(docs.vector_rows(taken.id)) == 20
 
 
+def test_what_a_full_retry_would_lose_is_told_also_where_the_execution_knows_of_none(docs: Docs) -> None:
+    taken = docs.upload("notes.txt", text(20))
+    with broken(analyzing, "_found", TransientError("away")):
+        docs.drain()
+    documents = Documents(docs.engine)
+    docs.do(documents.retry(taken.id, RetryRequest(full=True, confirm=True)))
+    with broken(parsing, "stage_attempt", TransientError("away before it begins")):
+        docs.drain()
+    docs.rehearsal.clock.advance(COOLDOWN_SECONDS)
+    with pytest.raises(RetryRefused) as refused:
+        docs.do(documents.retry(taken.id, RetryRequest(full=True)))
+    assert refused.value.code == "confirmation_required"
+    assert "20 chunks and 20 vectors" in str(refused.value)
+    with pytest.raises(RetryRefused) as refused:  # what else stands in the way is told first
+        docs.do(documents.retry(docs.run("other.txt", text(2)).id, RetryRequest(full=True)))
+    assert refused.value.code == "not_failed" and str(refused.value).startswith("Document ")
+
+
 def test_a_stage_that_was_not_reached_cannot_be_retried(docs: Docs) -> None:
     taken = docs.upload("notes.txt", text(3))
     with broken(parsing, "fetch", TransientError("away")):
@@ -327,6 +346,31 @@ def test_a_cancelled_document_says_so_and_keeps_nothing_half(
     assert cancelled.processing_error.error_type == "cancelled"
 
 
+@pytest.mark.parametrize("end", ["cancelled", "failed at the very end"])
+def test_what_is_left_of_a_document_that_nobody_goes_on_with_is_removed_by_others(
+    docs: Docs, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = docs.upload("left.txt", text(30, of="that one"))
+    with monkeypatch.context() as patch:
+        patch.setattr(parsing.StageAttempt, "complete", failing(TransientError("cut off at the very end")))
+        if end == "cancelled":
+            docs.drain(within=1)
+            assert len(docs.chunk_rows(left.id)) == 30
+            docs.do(docs.engine.cancel(left.id, by="somebody"))
+        else:
+            docs.drain()
+            assert docs.chunk_rows(left.id) == []  # by its last attempt itself
+    assert docs.shown(left.id).status == "failed"
+    other = docs.run("other.txt", text(3))
+    assert docs.chunk_rows(left.id) == [] and len(docs.chunk_rows(other.id)) == 3
+    [(task,)] = docs.rows_of("SELECT task_id FROM holdfast_documents WHERE id = $1", left.id)
+    assert task is None
+    if end != "cancelled":
+        docs.retry(left.id)
+        docs.drain()
+        assert docs.shown(left.id).status == "complete"
+
+
 def test_vectors_of_another_model_are_made_anew(docs: Docs) -> None:
     taken = docs.upload("notes.txt", text(30))
     with counted(None, None, TransientError("away")):
@@ -368,6 +412,14 @@ def test_the_same_content_is_the_same_document_under_any_name(docs: Docs) -> Non
     assert docs.upload("copy of notes.txt", text(2))[:2] == (first.id, False)
     assert docs.upload("notes.txt", text(2), again=True).id != first.id
     assert docs.upload("empty.txt", b"").id != docs.upload("another empty.txt", b"").id
+
+
+def test_the_same_content_is_known_when_its_history_is_not(docs: Docs) -> None:
+    complete = docs.run("notes.txt", text(5))
+    docs.rehearsal.clock.advance(100)
+    docs.do(docs.engine.prune(10))
+    assert docs.upload("another name.txt", text(5))[:2] == (complete.id, False)
+    assert docs.upload("another name.txt", text(5), again=True).created
 
 
 def test_a_document_outlives_its_history(docs: Docs) -> None:

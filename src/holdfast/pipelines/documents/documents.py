@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from enum import StrEnum
 
@@ -9,12 +10,12 @@ import msgspec
 
 from holdfast.core.catalogue import Category
 from holdfast.core.describe import retrying
-from holdfast.core.errors import UnknownExecution
+from holdfast.core.errors import HoldfastError, RetryRefused, UnknownExecution
 from holdfast.core.failures import StoredError
 from holdfast.core.model import ExecutionStatus, JobRow, JobStatus, RetryNote
 from holdfast.engine import Engine
 from holdfast.engine.checks import is_id
-from holdfast.engine.manual_retry import COOLDOWN_SECONDS, MANUAL_RETRIES_MAX
+from holdfast.engine.manual_retry import COOLDOWN_SECONDS, MANUAL_RETRIES_MAX, RetryRequest
 from holdfast.pipelines.documents.playbook import Stage
 from holdfast.pipelines.documents.reading.chunk import Facts
 from holdfast.pipelines.documents.tables import engine_table, status_in, tables_for
@@ -36,8 +37,8 @@ class DocumentStatus(StrEnum):
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
     """One upload. Its `id` is that of its execution. `summary` says in plain words where it stands. Of one
-    that was retried, or has failed, `processing_error` says what happened and what to do, and its category
-    whether it can heal; while a retry waits, it is the last one, and `retry_at` is when the retry is due."""
+    that has failed, or whose stage is retried, `processing_error` says what happened and what to do, and its
+    category whether it can heal; while a retry waits, `retry_at` is when it is due."""
 
     id: int
     filename: str
@@ -96,6 +97,7 @@ _WORKED_ON = frozenset(
 )
 _LIVE = (JobStatus.QUEUED, JobStatus.LEASED, JobStatus.RETRY)
 _STAGES = {stage.value: stage for stage in Stage}
+_EXECUTION = re.compile(r"\bExecution(?= [0-9])")
 _ERROR = msgspec.json.Decoder(StoredError)
 _FACTS = msgspec.json.Decoder(Facts)
 
@@ -152,6 +154,25 @@ class Documents:
             retry=_retry_allowed(document, row[23], await self._engine.now()),
         )
 
+    async def retry(self, document_id: int, request: RetryRequest) -> Stage:
+        """The stage that it begins with; or RetryRefused, in words about documents."""
+        document = await self.details(document_id)
+        is_allowed = document.retry.allowed or (request.force and document.status is DocumentStatus.FAILED)
+        if request.full and not request.confirm and is_allowed and (lost := _loss(document)):
+            raise RetryRefused(
+                f"A full retry of document {document_id} discards what was done: {lost}.",
+                code="confirmation_required",
+                guidance=f"Confirm it, or retry from {document.stage} to keep it.",
+            )
+        try:
+            await self._engine.retry(document_id, request)
+        except HoldfastError as error:  # the engine knows it as an execution
+            error.args = (_EXECUTION.sub("Document", str(error)), *error.args[1:])
+            raise
+        if request.full:
+            return Stage.PARSING
+        return Stage(request.from_stage) if request.from_stage else document.stage or Stage.PARSING
+
     async def _row(self, document_id: int) -> Row:
         found: list[Row] = []
         if is_id(document_id):
@@ -171,6 +192,16 @@ class Documents:
         if not ids:
             return {}
         return {job.execution_id: job for job in await self._store.jobs_of(ids) if job.status in _LIVE}
+
+
+def _loss(document: DocumentDetails) -> str:
+    counts = (
+        (document.chunks, "chunk"),
+        (document.embedded_chunks, "vector"),
+        (document.findings, "finding"),
+    )
+    parts = [f"{count:,} {noun}{'' if count == 1 else 's'}" for count, noun in counts if count]
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
 def _document(row: Row, job: JobRow | None) -> Document:

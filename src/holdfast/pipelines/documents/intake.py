@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from holdfast.engine import Engine
 from holdfast.pipelines.documents.playbook import PATH
 from holdfast.pipelines.documents.settings import UPLOAD_BYTES_MAX, DocumentSettings
-from holdfast.pipelines.documents.tables import ADD_DOCUMENT, tables_for
+from holdfast.pipelines.documents.tables import ADD_DOCUMENT, FIND_COMPLETE, tables_for
 from holdfast.pipelines.intake import Intake, IntakeRules, key_with_name
 from holdfast.pipelines.places import open_storage
 from holdfast.pipelines.upload import Upload, UploadPlace
@@ -43,6 +43,7 @@ DOCUMENT_RULES = IntakeRules(
     add_row=ADD_DOCUMENT,
     check=_check,
     key_of=_key_of,
+    find_complete=FIND_COMPLETE,
     too_large="Upload a smaller file, or split it into several;"
     f" or raise {UPLOAD_BYTES_MAX} where it is taken in.",
 )

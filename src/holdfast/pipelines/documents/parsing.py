@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.errors import HoldfastError, PermanentError
+from holdfast.pipelines.documents.leftovers import clear_leftovers
 from holdfast.pipelines.documents.playbook import Stage
 from holdfast.pipelines.documents.reading.chunk import Chunk, Facts, ReadLimits
 from holdfast.pipelines.documents.reading.readers import readers
@@ -32,16 +33,17 @@ def parse_document(ctx: Context) -> dict[str, Any]:
             return ALREADY_COMPLETED
         writer = attempt.writer
         writer.clear_chunks(attempt.beat)
+        clear_leftovers(attempt.tables, attempt.beat)
         try:
             facts = _read(attempt)
+            writer.flush()
+            told = msgspec.json.encode(facts).decode()
+            attempt.complete(PARSED, facts.kind, facts.title, told, writer.chunk_count)
         except Exception as error:
             with suppress(HoldfastError):  # what led here is what is told
                 if isinstance(error, PermanentError) or ctx.is_last_attempt or writer.is_cancelled():
                     writer.clear_chunks(lambda: None)  # no attempt follows that would do it
             raise
-        writer.flush()
-        told = msgspec.json.encode(facts).decode()
-        attempt.complete(PARSED, facts.kind, facts.title, told, writer.chunk_count)
     return {
         "kind": facts.kind,
         "pages": facts.pages,

@@ -313,14 +313,12 @@ async def retry_analysis(ask: Ask) -> Answer:
 
 async def _retried(ask: Ask, document_id: int, body: RetryBody) -> Answer:
     known = await _documents(ask)
-    failed = await known.get(document_id)
     asked = msgspec.structs.asdict(body) | {
         "by": ask.by(body.by),
         "from_stage": None if body.from_stage is None else body.from_stage.value,
     }
-    await ask.engine.retry(document_id, RetryRequest(**asked))
+    begins = await known.retry(document_id, RetryRequest(**asked))
     document = await known.get(document_id)
-    begins = Stage.PARSING if body.full else body.from_stage or failed.stage or Stage.PARSING
     return Answer(
         DocumentRetried(
             id=document.id,

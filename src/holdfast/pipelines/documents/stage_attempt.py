@@ -26,6 +26,7 @@ class StageAttempt:
 
     def __init__(self, ctx: Context, stage: Stage, tables: TableWriter) -> None:
         self.ctx = ctx
+        self.tables = tables
         self.settings = DocumentSettings.from_environment()
         self.upload = DOCUMENT_UPLOADS.upload_of(ctx.workload)
         self._task_id = task_id_of(ctx.job.queue_id, ctx.job.fence)

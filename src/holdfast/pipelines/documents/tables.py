@@ -43,6 +43,10 @@ CREATE TABLE holdfast_documents (
 ) STRICT;
 -- Those that are worked on, or wait for somebody to act.
 CREATE INDEX holdfast_documents_open ON holdfast_documents (id) WHERE completed_at IS NULL;
+-- Those that may have chunks that nobody will ever see.
+CREATE INDEX holdfast_documents_begun ON holdfast_documents (id)
+    WHERE last_completed_stage IS NULL AND task_id IS NOT NULL;
+CREATE INDEX holdfast_documents_content ON holdfast_documents (sha256) WHERE completed_at IS NOT NULL;
 
 CREATE TABLE holdfast_document_chunks (
     id integer PRIMARY KEY,
@@ -114,6 +118,10 @@ CREATE TABLE holdfast_documents (
 );
 -- Those that are worked on, or wait for somebody to act.
 CREATE INDEX documents_open ON holdfast_documents (id) WHERE completed_at IS NULL;
+-- Those that may have chunks that nobody will ever see.
+CREATE INDEX documents_begun ON holdfast_documents (id)
+    WHERE last_completed_stage IS NULL AND task_id IS NOT NULL;
+CREATE INDEX documents_content ON holdfast_documents (sha256) WHERE completed_at IS NOT NULL;
 
 CREATE TABLE holdfast_document_chunks (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -156,13 +164,17 @@ def engine_table(dialect: str, name: str) -> str:
     return name if dialect == "sqlite" else f"holdfast.{name}"
 
 
+# Of a document d and its execution e: it will not go on unless a person says so.
+IS_OVER = "(e.id IS NULL OR e.status IN ('failed', 'cancelled'))"
+
+
 def status_in(dialect: str) -> str:
     """Of a document d and its execution e, where there still is one: what people are told. The stage that it
     is at is that of its live job; between two stages there is one, too."""
     space = "instr(live, ' ')" if dialect == "sqlite" else "strpos(live, ' ')"
     return f"""CASE
     WHEN d.completed_at IS NOT NULL THEN 'complete'
-    WHEN e.id IS NULL OR e.status IN ('failed', 'cancelled') THEN 'failed'
+    WHEN {IS_OVER} THEN 'failed'
     ELSE (
         SELECT CASE
             WHEN live IS NULL OR live = 'queued parsing' THEN 'pending'
@@ -180,3 +192,13 @@ def status_in(dialect: str) -> str:
 ADD_DOCUMENT = """
 INSERT INTO holdfast_documents (id, filename, size, sha256, created_at)
 VALUES ($1, $2, $3, $4, $5) ON CONFLICT (id) DO NOTHING"""
+
+# Some of a document's; how many there were.
+CLEAR_CHUNKS = """
+DELETE FROM holdfast_document_chunks WHERE id IN (
+    SELECT id FROM holdfast_document_chunks WHERE document_id = $1 LIMIT 2000
+)"""
+
+# Also where the history of its execution was removed.
+FIND_COMPLETE = """
+SELECT id FROM holdfast_documents WHERE sha256 = $1 AND completed_at IS NOT NULL ORDER BY id LIMIT 1"""

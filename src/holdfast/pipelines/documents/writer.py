@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.core.errors import PermanentError
-from holdfast.pipelines.documents.findings.finding import ChunkText, Finding
+from holdfast.pipelines.documents.findings.finding import ChunkText, Finding, storable
 from holdfast.pipelines.documents.playbook import Stage
 from holdfast.pipelines.documents.reading.chunk import Chunk
-from holdfast.pipelines.documents.tables import ADD_DOCUMENT, tables_for
+from holdfast.pipelines.documents.tables import ADD_DOCUMENT, CLEAR_CHUNKS, tables_for
 from holdfast.pipelines.documents.vector_tables import vector_tables_for
 from holdfast.pipelines.documents.vectors import (
     DELETE_OTHER_VECTORS,
@@ -35,7 +35,6 @@ from holdfast.store.tables import Row, TableTransaction, TableWriter
 
 PART_ROWS_MAX = 1_000
 PART_CHARS_MAX = 2_000_000
-CLEAR_ROWS = 2_000
 READ_ROWS = 500
 
 _CHUNKS = {
@@ -91,19 +90,20 @@ class DocumentWriter:
         self.chunk_count = 0
 
     def begin(self, stage: Stage, upload: Upload) -> str | None:
-        """Make the document this attempt's; how far it is for it. A stage that was done before is cleared
-        by `clear`."""
+        """Make the document this attempt's; how far it is for it. Of a stage that was done before, what was
+        built on it is removed."""
         self._writer.make_tables(tables_for(self._writer.dialect))
         self._writer.make_tables(vector_tables_for(self._writer.dialect))
         now = self._now()
 
-        def begin(tx: TableTransaction) -> tuple[str | None, bool]:
+        def begin(tx: TableTransaction) -> str | None:
             tx.execute(ADD_DOCUMENT, self._id, upload.filename, upload.size, upload.sha256, now)
-            [(found, holder)] = tx.fetch(
+            [(stage_found, holder)] = tx.fetch(
                 "SELECT last_completed_stage, task_id FROM holdfast_documents"
                 f" WHERE id = $1{self._held.lock}",
                 self._id,
             )
+            found: str | None = stage_found
             self._held.check(holder)
             if _ORDER.index(found) < _ORDER.index(_BEGINS_AT[stage]):
                 raise _not_so_far(self._id, stage, found)
@@ -113,6 +113,9 @@ class DocumentWriter:
                 is_done = found != _BEGINS_AT[stage]
                 set_back = f", {_SET_BACK[stage]}" if is_done else ""
                 found = _BEGINS_AT[stage]
+                if is_done:
+                    # With that: an attempt that finds the document set back takes what is there for its own.
+                    self._clear_what_was_built(tx)
             tx.execute(
                 "UPDATE holdfast_documents SET task_id = $2, last_heartbeat = $3,"
                 f" started_at = coalesce(started_at, $3){set_back} WHERE id = $1",
@@ -120,12 +123,9 @@ class DocumentWriter:
                 self._task_id,
                 now,
             )
-            return found, bool(set_back)
+            return found
 
-        found, is_set_back = self._writer.write(begin)
-        if is_set_back and stage is Stage.EMBEDDING:
-            self._held.write(self._clear_what_was_built)
-        return found
+        return self._writer.write(begin)
 
     def sign_of_life(self) -> None:
         self._held.write(lambda tx: None)
@@ -133,10 +133,8 @@ class DocumentWriter:
     # Chunks
 
     def clear_chunks(self, between: Callable[[], None]) -> None:
-        """Remove what an earlier attempt at parsing has left, and what was built on it, in parts; `between`
-        may end it."""
+        """Remove what an earlier attempt at parsing has left, in parts; `between` may end it."""
         self._pending, self._pending_chars = [], 0
-        self._held.write(self._clear_what_was_built)
         while self._held.write(self._clear_some_chunks):
             between()
         self.chunk_count = 0
@@ -150,11 +148,7 @@ class DocumentWriter:
         tx.execute("DELETE FROM holdfast_document_findings WHERE document_id = $1", self._id)
 
     def _clear_some_chunks(self, tx: TableTransaction) -> int:
-        return tx.execute(
-            "DELETE FROM holdfast_document_chunks WHERE id IN"
-            f" (SELECT id FROM holdfast_document_chunks WHERE document_id = $1 LIMIT {CLEAR_ROWS})",
-            self._id,
-        )
+        return tx.execute(CLEAR_CHUNKS, self._id)
 
     def add_chunks(self, chunks: Sequence[Chunk]) -> None:
         for chunk in chunks:
@@ -233,7 +227,7 @@ class DocumentWriter:
         now = self._now()
         rows: list[Row] = [
             (
-                *(self._id, number, found.kind, found.text),
+                *(self._id, number, found.kind, storable(found.text)),
                 None if found.value is None else _encode(found.value).decode(),
                 found.score if math.isfinite(found.score) else 0.0,
                 found.count,
