@@ -86,7 +86,7 @@ def test_a_stage_does_not_begin_before_the_one_before_it_is_done(store_url: str)
 
 
 def test_a_stage_that_is_done_again_is_cleared_as_it_begins(store_url: str) -> None:
-    """In one transaction: an attempt that dies behind it leaves nothing that the next one takes for its own."""
+    """In one transaction: where it dies behind that, the next one finds nothing to take for its own."""
     with tables(store_url) as db:
         first = writer_of(db, "3-1")
         first.begin(Stage.PARSING, UPLOAD)
