@@ -12,6 +12,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from faults.processes import is_alive
 from holdfast.bench import postgres
 from holdfast.bench.postgres import PostgresFailed, PostgresNotFound, TemporaryPostgres
 from running import eventually, run
@@ -39,16 +40,6 @@ async def execute(url: str, *statements: str) -> None:
             await connection.execute(statement)
     finally:
         await connection.close()
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    # A zombie waits for whoever adopted it; it no longer runs.
-    status = Path(f"/proc/{pid}/status")
-    return not (status.exists() and "State:\tZ" in status.read_text())
 
 
 def test_it_answers_on_its_url(postgres_url: str) -> None:

@@ -80,7 +80,9 @@ def embed(url: str, document_id: int, model: str = MODEL, vectors: Any = None) -
             vectors = local_embedder().embed([chunk.text for chunk in chunks], beat=lambda: None)
         ids = [chunk.id for chunk in chunks]
         tables.write(lambda tx: writer.add(tx, document_id, ids, vectors, 1.0))
-        writer.finish()
+        if (making := writer.finish(url)) is not None:
+            making.join(60)
+            assert not making.is_alive()
 
 
 def add_document(url: str, document_id: int, texts: Sequence[str], **more: Any) -> None:

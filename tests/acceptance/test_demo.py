@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from faults.processes import is_alive
 from holdfast import Holdfast
 from holdfast.cli.demo_pipeline import PIPELINE
 from holdfast.cli.demo_story import Item, Killed, Start
@@ -154,15 +155,6 @@ def test_json_tells_the_same_on_a_database_of_ones_own(demo_url: str, tmp_path: 
     assert "worker_lost" in [error["error_type"] for error in items["plains.csv"]["errors"]]
     assert record["rows_written"] == len(items)
     assert not any(map(is_alive, (killed["pid"], killed["replaced_by"], killed["taken_over_by"])))
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-        # A process that has ended is there until its parent asks for its code.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (ProcessLookupError, FileNotFoundError):
-        return False
 
 
 def processes_of(kept: Path) -> dict[int, set[int]]:

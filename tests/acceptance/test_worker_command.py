@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from faults.processes import is_alive
 from holdfast import Holdfast
 from holdfast.cli.supervisor import Supervisor
 from holdfast.core.model import EventType, ExecutionStatus, JobStatus
@@ -40,14 +41,6 @@ def worker_command(url: str, *options: str, stderr: int | None = None) -> Iterat
     finally:
         process.kill()
         process.wait(30)
-
-
-def is_alive(pid: int) -> bool:
-    """A process that has ended is there until its parent asks for its code: a Z."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def programs(url: str) -> Holdfast:

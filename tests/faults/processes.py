@@ -30,6 +30,14 @@ def die_with(parent: int) -> None:
         sys.exit("the process that started this worker has ended")
 
 
+def is_alive(pid: int) -> bool:
+    """A process that has ended is there until its parent asks for its code: a Z."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):  # the second where it ends between opening and reading
+        return False
+
+
 class WorkerProcess:
     """One life of one worker; its name is its worker id and never used again."""
 

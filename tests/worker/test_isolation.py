@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from faults.processes import is_alive
 from holdfast import Context, Holdfast
 from holdfast.core.errors import DefinitionInvalid
 from holdfast.core.model import ExecutionStatus
@@ -64,13 +65,6 @@ def told(view: ExecutionView) -> tuple[str, str, str]:
     error = view.execution.error
     assert error is not None
     return error.error_type, error.category.value, error.message
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return " Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False
 
 
 def pid_in(path: Path) -> int:

@@ -374,7 +374,8 @@ def fill_chunks(url: str, count: int) -> None:
             writer.add_vectors(
                 vectors, pending, embedder.embed([each.text for each in pending], beat=lambda: None)
             )
-            vectors.finish()
+            if (index := vectors.finish(url)) is not None:
+                index.join()
             embedded = (id_, task, now, embedder.model)
             tables.write(lambda tx, embedded=embedded: tx.execute(EMBEDDED, *embedded))  # type: ignore[misc]
 

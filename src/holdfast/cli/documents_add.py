@@ -24,7 +24,13 @@ from holdfast.cli.outages import through_outages
 from holdfast.cli.output import show_json
 from holdfast.cli.submit import told_unoffered
 from holdfast.cli.uploading import Source, name_of, opened_file, told_with_errors, working_on
-from holdfast.core.errors import HoldfastError, InvalidInput, PayloadTooLarge, PermanentError
+from holdfast.core.errors import (
+    HoldfastError,
+    InvalidInput,
+    PayloadTooLarge,
+    PermanentError,
+    TransientError,
+)
 from holdfast.core.masking import mask_secrets
 from holdfast.engine import Engine
 from holdfast.pipelines.documents.playbook import PATH
@@ -136,6 +142,12 @@ class Adding:
             self._refused.append(Refused(path, error))
             self._screen.refused(path, error)
             return
+        except TransientError as error:
+            raise TransientError(
+                f"{path}: {error}",
+                error_type=error.error_type,
+                guidance="Nothing of it was kept. Add it again once that is repaired.",
+            ) from error
         self._uploads.append(Upload(path, name, id_, is_new))
         self._kept.append(f"document {id_} ({name})")
         self._screen.uploaded(name, source.tell(), id_, is_new=is_new)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from holdfast.pipelines.documents.search import Found, Hit
 
 MATCH_STYLE = f"bold {WAITING}"
+QUERY_CHARS = 100
 HEADING_CHARS = 80
 
 
@@ -58,7 +59,7 @@ async def search_for(url: str, query: str, *, limit: int, document_id: int | Non
 def _tell_what_was_compared(found: Found, query: str, document_id: int | None) -> None:
     if not found.items:
         where = "" if document_id is None else f" in document {document_id}"
-        say(f"Nothing was found{where} for {query!r}.")
+        say(f"Nothing was found{where} for {clipped(repr(query), QUERY_CHARS)}.")
         hint("Try fewer words, or others. Documents are found once they are parsed:")
         hint(f"  {typed('holdfast documents list')}")
     if not found.vectors:

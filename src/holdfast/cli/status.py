@@ -259,12 +259,13 @@ def told_handler(handler: str) -> str:
 
 def start_advice(item: Waiting) -> str:
     from holdfast.cli.going_on import typed
+    from holdfast.pipelines.registry import all_functions
 
     kind, _, name = item.handler.partition("/")
     if item.handler in _CODE_KINDS:
         worker = typed(f"holdfast worker {_CODE_KINDS[item.handler][1]}")
         return f"Start a worker with leave for it:  {worker}"
-    if kind == "type":
+    if kind == "type" or name in all_functions():
         return f"Start a worker:  {typed('holdfast worker')}"
     if kind == "python" and ":" in name:
         return f"Start a worker that has it:  {typed(f'holdfast worker --functions {name}')}"

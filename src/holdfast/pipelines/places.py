@@ -17,7 +17,9 @@ from holdfast.storage import Storage
 from holdfast.storage.draft_file import DraftFolder
 from holdfast.storage.s3 import spool_folder
 
-WORK_SECONDS_MIN = 3600.0  # before the folder of a dead attempt is removed by another one
+# Before the folder of a dead attempt is removed by another one. A living one holds a lock on its own; this is
+# for the moment between the two.
+WORK_SECONDS_MIN = 60.0
 
 
 def open_storage(environ: Mapping[str, str] = os.environ) -> Storage:

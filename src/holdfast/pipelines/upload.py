@@ -93,8 +93,8 @@ async def ensure_stored(storage: Storage, upload: Upload) -> None:
             f"The upload {upload.filename!r} is neither in the storage nor in the spool of this machine.",
             error_type="storage_unavailable",
             user_message="The uploaded file is not in the storage yet",
-            guidance="Will retry automatically. Let a worker run where it was uploaded, or upload it again;"
-            " what has failed by then goes on with a retry.",
+            guidance="Check that the storage is there, and let a worker run where it was uploaded."
+            " If the file is gone, upload it again: what has failed by then goes on with a retry.",
         )
 
 

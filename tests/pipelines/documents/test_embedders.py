@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import logging
 import threading
 import time
@@ -121,15 +120,8 @@ def test_loading_the_model_leaves_the_logging_of_the_program_alone() -> None:
 
 
 def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    real_import: Callable[..., Any] = builtins.__import__
-
-    def without_wordllama(name: str, *more: Any, **named: Any) -> Any:
-        if name == "wordllama":
-            raise ImportError("No module named 'wordllama'")
-        return real_import(name, *more, **named)
-
     monkeypatch.setattr(local, "_LOADED", None)
-    monkeypatch.setattr(builtins, "__import__", without_wordllama)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(PermanentError) as caught:
         local_embedder()
     assert "pip install 'holdfast[documents]'" in caught.value.guidance

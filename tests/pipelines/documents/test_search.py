@@ -398,9 +398,11 @@ def test_a_vector_that_takes_too_long_is_given_up() -> None:
             at[0] += 10
             beat()
 
-    assert run(vectors_of(LOCAL, at, lambda _: Slow()).of("x")) == (
-        "The embedding service does not answer in time"
-    )
+    for settings, told in (
+        (LOCAL, "The model for the search takes too long"),
+        (remote("http://127.0.0.1:1/v1"), "The embedding service does not answer in time"),
+    ):
+        assert run(vectors_of(settings, at, lambda _: Slow()).of("x")) == told
 
 
 def test_a_missing_package_is_told_and_words_are_searched(library: str) -> None:

@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 
 from holdfast.bench.postgres import TemporaryPostgres
-from holdfast.pipelines.documents import nearest, vectors
-from holdfast.pipelines.documents.nearest import Near, NearestVectors
+from holdfast.pipelines.documents import nearest, vector_index
+from holdfast.pipelines.documents.nearest import Near, NearestVectors, _Block
+from holdfast.pipelines.documents.vector_index import index_name
 from holdfast.pipelines.documents.vector_tables import vector_tables_for
 from holdfast.pipelines.documents.vectors import (
     BYTES,
     COUNT_VECTORS,
     DELETE_OTHER_VECTORS,
     DELETE_VECTORS,
-    index_name,
     normalised,
     packed,
     unpacked,
@@ -224,46 +224,89 @@ def test_vectors_of_nothing_and_of_no_numbers_are_zero() -> None:
 # The index of pgvector
 
 
+ODD_MODEL = "it's holdfast_a\\model"
+
+
+def index_state(url: str, model: str) -> str:
+    sql = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)"
+    rows = with_writer(url, lambda tx, _: tx.fetch(sql, f"holdfast.{index_name(model, 8)}"))
+    return {(): "none", ((True,),): "valid", ((False,),): "broken"}[tuple(map(tuple, rows))]
+
+
+def add_and_embed(url: str, document: int, rows: Any, model: str = MODEL) -> None:
+    add_chunks(url, document, [f"text {number}" for number in range(len(rows))])
+    embed(url, document, model, vectors=rows)
+
+
+def pass_an_hour(url: str) -> None:
+    sql = f"UPDATE holdfast_document_indexes SET tried_at = tried_at - {vector_index.TRIED_AGAIN_SECONDS + 1}"
+    with_writer(url, lambda tx, _: tx.execute(sql))
+
+
+@pytest.fixture
+def indexed_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vector_index, "INDEXED_FROM", 5)
+
+
 def test_an_index_is_made_when_there_are_enough_vectors(
     pgvector_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = "it's holdfast_a\\model"
-    monkeypatch.setattr(vectors, "INDEXED_FROM", 300)
+    monkeypatch.setattr(vector_index, "INDEXED_FROM", 300)
     prepare(pgvector_url)
-
-    def has_index() -> bool:
-        sql = "SELECT to_regclass($1) IS NOT NULL"
-        name = f"holdfast.{index_name(model, 8)}"
-        return bool(with_writer(pgvector_url, lambda tx, _: tx.fetch(sql, name))[0][0])
-
     found = random_vectors(400)
     for document in (1, 2):
-        add_chunks(pgvector_url, document, [f"text {n}" for n in range(200)])
-        embed(pgvector_url, document, model, vectors=found[200 * (document - 1) :][:200])
-        assert has_index() is (document == 2)
-    with writing(pgvector_url, model) as (_, writer):
-        writer.finish()
-        writer._dimensions = 8
-        writer.finish()
-    best = find(pgvector_url, found[250:251], model, limit=5)
+        add_and_embed(pgvector_url, document, found[200 * (document - 1) :][:200], ODD_MODEL)
+        assert index_state(pgvector_url, ODD_MODEL) == ("none" if document == 1 else "valid")
+    best = find(pgvector_url, found[250:251], ODD_MODEL, limit=5)
     exact = np.sort(found @ found[250])[::-1][:5]
     assert [near.similarity for near in best] == pytest.approx(exact.tolist(), abs=5e-3)
-    assert len(find(pgvector_url, found[:1], model, kind="txt")) == 5
-    assert find(pgvector_url, found[:1], model, kind="pdf") == []
+    assert len(find(pgvector_url, found[:1], ODD_MODEL, kind="txt")) == 5
+    assert find(pgvector_url, found[:1], ODD_MODEL, kind="pdf") == []
 
 
-def test_an_index_that_another_makes_is_left_to_it(
-    pgvector_url: str, monkeypatch: pytest.MonkeyPatch
+def test_the_index_answers_a_search(pgvector_url: str, indexed_early: None) -> None:
+    prepare(pgvector_url)
+    add_and_embed(pgvector_url, 1, random_vectors(2_000))
+    asked: list[str] = []
+
+    async def look() -> list[str]:
+        async with opened(pgvector_url) as store:
+            fetch = store.fetch_rows
+
+            async def explained(sql: str, *values: Any) -> Any:
+                if "<#>" in sql:
+                    asked.extend(row[0] for row in await fetch(f"EXPLAIN {sql}", *values))
+                return await fetch(sql, *values)
+
+            store.fetch_rows = explained  # type: ignore[method-assign]
+            await NearestVectors(store).find(MODEL, random_vectors(1), limit=5, least=-1.0)
+        return asked
+
+    assert index_name(MODEL, 8) in "\n".join(run(look()))
+
+
+def test_an_index_is_made_once_and_by_one(pgvector_url: str, indexed_early: None) -> None:
+    prepare(pgvector_url)
+    add_chunks(pgvector_url, 1, TEXTS)
+    embed(pgvector_url, 1, vectors=random_vectors(10))
+    assert index_state(pgvector_url, MODEL) == "valid"
+    pass_an_hour(pgvector_url)
+    with writing(pgvector_url) as (_, writer):
+        assert writer.finish(pgvector_url) is None  # nothing was added
+        writer._dimensions = 8
+        assert writer.finish(pgvector_url) is None  # there is one
+
+
+def test_while_another_process_makes_an_index_nobody_waits_for_it(
+    pgvector_url: str, indexed_early: None
 ) -> None:
-    monkeypatch.setattr(vectors, "INDEXED_FROM", 5)
     prepare(pgvector_url)
     add_chunks(pgvector_url, 1, TEXTS)
     with_writer(pgvector_url, lambda tx, _: None)
-    lock = f"SELECT pg_advisory_xact_lock({vectors._INDEXING})"
     locked, done = threading.Event(), threading.Event()
 
     def hold(tx: Any) -> None:
-        tx.fetch(lock)
+        tx.fetch(f"SELECT pg_advisory_xact_lock({vector_index._INDEXING})")
         locked.set()
         done.wait(30)
 
@@ -276,24 +319,44 @@ def test_an_index_that_another_makes_is_left_to_it(
     try:
         assert locked.wait(30)
         embed(pgvector_url, 1, vectors=random_vectors(10))
+        assert index_state(pgvector_url, MODEL) == "none"
     finally:
         done.set()
         thread.join()
-    sql = f"SELECT to_regclass('holdfast.{index_name(MODEL, 8)}') IS NULL"
-    assert with_writer(pgvector_url, lambda tx, _: tx.fetch(sql)) == [(True,)]
 
 
-def test_an_index_that_cannot_be_made_is_no_error(
-    pgvector_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_an_index_that_cannot_be_made_is_no_error_and_is_tried_again_in_an_hour(
+    pgvector_url: str, indexed_early: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(vectors, "INDEXED_FROM", 5)
-    monkeypatch.setattr(vectors, "INDEX_MEMORY", "nonsense")
     prepare(pgvector_url)
-    add_chunks(pgvector_url, 1, TEXTS)
-    with caplog.at_level(logging.WARNING):
-        embed(pgvector_url, 1, vectors=random_vectors(10))
+    with monkeypatch.context() as patched, caplog.at_level(logging.WARNING):
+        patched.setattr(vector_index, "_SETTINGS", "SELECT nonsense")
+        add_and_embed(pgvector_url, 1, random_vectors(10))
     assert "could not be made" in caplog.text
     assert len(find(pgvector_url, random_vectors(1))) == 5
+    add_and_embed(pgvector_url, 2, random_vectors(10, seed=2))
+    assert index_state(pgvector_url, MODEL) == "none"
+    pass_an_hour(pgvector_url)
+    add_and_embed(pgvector_url, 3, random_vectors(10, seed=3))
+    assert index_state(pgvector_url, MODEL) == "valid"
+
+
+def test_what_a_build_that_was_cut_off_has_left_is_replaced(
+    postgres_server: TemporaryPostgres, pgvector_url: str, indexed_early: None
+) -> None:
+    prepare(pgvector_url)
+    add_and_embed(pgvector_url, 1, random_vectors(10))
+    database = pgvector_url.partition("@/")[2].partition("?")[0]
+    on_server(
+        postgres_server,
+        database,
+        "UPDATE pg_index SET indisvalid = false"
+        f" WHERE indexrelid = 'holdfast.{index_name(MODEL, 8)}'::regclass",
+    )
+    assert index_state(pgvector_url, MODEL) == "broken"
+    pass_an_hour(pgvector_url)
+    add_and_embed(pgvector_url, 2, random_vectors(10, seed=2))
+    assert index_state(pgvector_url, MODEL) == "valid"
 
 
 # What is near
@@ -398,7 +461,9 @@ def test_what_is_committed_late_is_found(vector_url: str) -> None:
         kept = near._kept
         assert kept is not None
         # As if the first document's had not been there when all was read.
-        kept.blocks = [block.only(block.document_id == 2) for block in kept.blocks]
+        [block] = kept.blocks
+        own = block.document_id == 2
+        kept.blocks = [_Block(block.seq[own], block.chunk_id[own], block.document_id[own], block.rows[own])]
         assert len(await near.find(MODEL, asked, limit=100, least=-1.0)) == 20
 
     async def with_store() -> None:

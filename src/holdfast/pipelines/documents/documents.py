@@ -258,7 +258,7 @@ def _summary(
     if status is DocumentStatus.PENDING:
         return "Waiting to be parsed"
     if job is not None and job.status is JobStatus.LEASED and job.attempts > 1:
-        return f"{status.capitalize()} (attempt {job.attempts}/{job.max_attempts})"
+        return f"{status.capitalize()} (retry {job.attempts - 1} of {job.max_attempts - 1})"
     if job is not None and job.status is JobStatus.QUEUED:
         return f"Waiting for {status}"
     return status.capitalize()

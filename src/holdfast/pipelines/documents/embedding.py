@@ -32,6 +32,7 @@ def embed_document(ctx: Context) -> dict[str, Any]:
             done += len(batch)
             ctx.progress(min(1.0, done / max(1, total)))
             attempt.beat()
-        vectors.finish()
+        vectors.finish(ctx.database)
         attempt.complete(EMBEDDED, embedder.model)
-    return {"model": embedder.model, "chunks": total, "embedded": done - kept, "kept": kept}
+    kept_now = kept - vectors.replaced
+    return {"model": embedder.model, "chunks": total, "embedded": done - kept, "kept": kept_now}

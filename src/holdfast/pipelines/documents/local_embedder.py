@@ -6,11 +6,10 @@ millisecond and no padding, so that a batch is never larger in memory than its l
 
 from __future__ import annotations
 
-import logging
+import importlib.util
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.pipelines.documents.vectors import Vectors
 
 MODEL = "wordllama/l2_supercat_256"
+TOKENIZER, WEIGHTS = "tokenizers/l2_supercat_tokenizer_config.json", "weights/l2_supercat_256.safetensors"
 BATCH_MAX = 256
 BETWEEN_BEATS = 64
 # Found by trying: what has nothing to do with a text stays below 0.275, and what has is seldom under 0.29.
@@ -68,15 +68,20 @@ def local_embedder() -> LocalEmbedder:
 
 
 def _load() -> LocalEmbedder:
+    """From the files of the package. It is not imported itself: that takes longer than all else here, and
+    sets up the logging of the whole program."""
     # With threads of its own it would warn at every fork; a worker has threads enough.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
-        with _logging_untouched():
-            import wordllama  # type: ignore[import-untyped]
+        import numpy as np
+        from safetensors import safe_open
+        from tokenizers import Tokenizer
 
-            folder = Path(wordllama.__file__).parent
-            model = wordllama.WordLlama.load(cache_dir=folder, disable_download=True)
-    except ImportError as error:
+        folder = _folder()
+        with safe_open(folder / WEIGHTS, framework="np") as weights:
+            table = np.ascontiguousarray(weights.get_tensor("embedding.weight").astype(np.float32))
+        tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+    except (ImportError, OSError) as error:
         raise PermanentError(
             f"The local model for the search of documents cannot be loaded: {error}",
             error_type="validation_error",
@@ -84,17 +89,13 @@ def _load() -> LocalEmbedder:
             guidance="Install it with pip install 'holdfast[documents]', or set HOLDFAST_EMBEDDINGS_URL to a"
             " service.",
         ) from error
-    model.tokenizer.no_padding()
-    return LocalEmbedder(model.tokenizer, model.embedding)
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return LocalEmbedder(tokenizer, table)
 
 
-@contextmanager
-def _logging_untouched() -> Iterator[None]:
-    """The package sets up the logging of the whole program when it is imported."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    try:
-        yield
-    finally:
-        root.handlers[:] = handlers
-        root.setLevel(level)
+def _folder() -> Path:
+    found = importlib.util.find_spec("wordllama")
+    if found is None or not found.submodule_search_locations:
+        raise ImportError("No module named 'wordllama'")
+    return Path(found.submodule_search_locations[0])

@@ -1,29 +1,26 @@
 """Which stored vectors are nearest to one: asked of pgvector, or found here by comparing with all.
 
     pgvector        the index answers; within one document, or where they are few, the table itself
-    bytes           read once, kept in memory, and compared with in a thread, block by block
+    bytes           read once, kept in memory, and compared with in a thread, block by block; within one
+                    document, only its own are read
 
 What is kept is checked before each search: how many vectors there are, the greatest number and the sum of
-their numbers tell of any that came, went or were made anew. What is too much to be kept is read for each
-search.
+their numbers tell of any that came, went or were made anew. The same is then asked of each block, and those
+of which it is not true any more are read again. What is too much to be kept is read for each search, of which
+only a few are let do so at the same time.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from holdfast.pipelines.documents.vector_index import INDEXED_DIMENSIONS_MAX, of_model
 from holdfast.pipelines.documents.vector_tables import KIND_OF_VECTORS
-from holdfast.pipelines.documents.vectors import (
-    BYTES,
-    INDEXED_DIMENSIONS_MAX,
-    VectorKind,
-    kind_of,
-    of_model,
-    unpacked,
-    written,
-)
+from holdfast.pipelines.documents.vectors import BYTES, VectorKind, kind_of, unpacked, written
 from holdfast.store.tables import Row, TablesStore
 
 if TYPE_CHECKING:
@@ -32,16 +29,36 @@ if TYPE_CHECKING:
 BLOCK_ROWS = 8_192
 KEPT_BYTES_MAX = 256 * 1024**2
 KEPT_AS = 4  # bytes for each number
+READ_AT_ONCE_MAX = 2  # searches that read all vectors, which takes seconds of a core and of the disk
+READ_WAIT_SECONDS = 3.0
 SCAN_DEPTH = 250  # of the index of pgvector: how many it looks at more closely
+GOING_ON = "hnsw.iterative_scan"
 
 _STATE = """
 SELECT count(*), coalesce(max(seq), 0), coalesce(sum(seq), 0) FROM holdfast_document_embeddings
-WHERE model = $1 AND dimensions = $2 AND seq <= $3"""
+WHERE model = $1 AND dimensions = $2 AND seq > $3 AND seq <= $4"""
+_COLUMNS = "SELECT seq, chunk_id, document_id, vector FROM holdfast_document_embeddings"
 _NEXT = f"""
-SELECT seq, chunk_id, document_id, vector FROM holdfast_document_embeddings
-WHERE model = $1 AND dimensions = $2 AND seq > $3 ORDER BY seq LIMIT {BLOCK_ROWS}"""
-_ALL_NUMBERS = "SELECT seq FROM holdfast_document_embeddings WHERE model = $1 AND dimensions = $2"
+{_COLUMNS} WHERE model = $1 AND dimensions = $2 AND seq > $3 ORDER BY seq LIMIT {BLOCK_ROWS}"""
+_BETWEEN = f"""
+{_COLUMNS} WHERE model = $1 AND dimensions = $2 AND seq > $3 AND seq <= $4 ORDER BY seq"""
+# By the document alone: with the model beside it, SQLite would go through all of the model's.
+_IN_DOCUMENT = f"""
+SELECT seq, chunk_id, document_id, vector, model, dimensions FROM holdfast_document_embeddings
+WHERE document_id = $1 AND seq > $2 ORDER BY seq LIMIT {BLOCK_ROWS}"""
 _NEWEST = 2**62
+
+
+class TooManyAtOnce(Exception):
+    """Others are reading all vectors already, and were waited for."""
+
+
+class _State(NamedTuple):
+    """What tells whether two sets of rows are the same."""
+
+    rows: int
+    greatest: int
+    total: int
 
 
 class Near(NamedTuple):
@@ -70,8 +87,13 @@ class _Block:
             unpacked(stored),
         )
 
-    def only(self, mask: Any) -> _Block:
-        return _Block(self.seq[mask], self.chunk_id[mask], self.document_id[mask], self.rows[mask])
+    @property
+    def state(self) -> _State:
+        return _State(len(self.seq), self.last, int(self.seq.sum()))
+
+    @property
+    def last(self) -> int:
+        return int(self.seq[-1])
 
     def followed_by(self, other: _Block) -> _Block:
         import numpy as np
@@ -92,9 +114,9 @@ class _Kept:
 
     @property
     def last(self) -> int:
-        return int(self.blocks[-1].seq[-1]) if self.blocks else 0
+        return self.blocks[-1].last if self.blocks else 0
 
-    def state(self, upto: int) -> tuple[int, int, int]:
+    def state(self, upto: int) -> _State:
         """As `_STATE` tells it of the table."""
         count = greatest = total = 0
         for block in self.blocks:
@@ -102,7 +124,7 @@ class _Kept:
             if len(known):
                 count, total = count + len(known), total + int(known.sum())
                 greatest = int(known[-1])
-        return count, greatest, total
+        return _State(count, greatest, total)
 
     def add(self, block: _Block) -> None:
         """Small ones, as they come while a document is embedded, are put together."""
@@ -110,6 +132,10 @@ class _Kept:
             self.blocks[-1] = self.blocks[-1].followed_by(block)
         else:
             self.blocks.append(block)
+
+    def add_rows(self, rows: list[Row]) -> None:
+        if rows:
+            self.add(_Block.of(rows))
 
 
 class NearestVectors:
@@ -121,6 +147,7 @@ class NearestVectors:
         self._kind: VectorKind | None = None
         self._kept: _Kept | None = None
         self._one_at_a_time = asyncio.Lock()
+        self._readings = asyncio.Semaphore(READ_AT_ONCE_MAX)
 
     async def find(
         self,
@@ -132,7 +159,8 @@ class NearestVectors:
         document_id: int | None = None,
         kind: str | None = None,
     ) -> list[Near]:
-        """Those of the model that are at least so similar, the most similar first. `vector` is one row."""
+        """Those of the model that are at least so similar, the most similar first. `vector` is one row.
+        TooManyAtOnce where all would have to be read, and others do so already."""
         if self._kind is None:
             self._kind = (
                 BYTES
@@ -141,11 +169,22 @@ class NearestVectors:
             )
         if self._kind.is_halfvec:
             return await self._asked(self._kind, model, vector, limit, least, document_id, kind)
+        dims = int(vector.shape[1])
         among = None if kind is None else await self._documents(kind)
+
+        async def best_of(blocks: list[_Block]) -> list[Near]:
+            return await asyncio.to_thread(_best, blocks, vector, limit, least, among)
+
+        if document_id is not None:
+            pages = self._in_document(model, dims, document_id)
+        elif (blocks := await self._kept_blocks(model, dims)) is not None:
+            return await best_of(blocks)
+        else:
+            pages = self._all(model, dims)
         best: list[Near] = []
-        async for blocks in self._groups(model, int(vector.shape[1])):
-            found = await asyncio.to_thread(_best, blocks, vector, limit, least, document_id, among)
-            best = sorted(best + found, key=lambda near: -near.similarity)[:limit]
+        async with aclosing(pages):
+            async for block in pages:
+                best = sorted(best + await best_of([block]), key=lambda near: -near.similarity)[:limit]
         return best
 
     async def _asked(
@@ -176,11 +215,12 @@ class NearestVectors:
                 "EXISTS (SELECT 1 FROM holdfast_documents d"
                 f" WHERE d.id = e.document_id AND d.kind = ${len(values)})"
             )
-        # The settings hold for this statement. Where a condition leaves much out, the index goes on looking.
+        # The settings hold for this statement. Where a condition leaves much out, the index goes on looking:
+        # it can since a certain version, and what an older one does not know is an error.
+        going_on = f"set_config('{GOING_ON}', 'relaxed_order', true)" if how.goes_on else "''"
         sql = f"""
             WITH set AS MATERIALIZED (
-                SELECT set_config('hnsw.ef_search', '{SCAN_DEPTH}', true) AS depth,
-                       set_config('hnsw.iterative_scan', 'relaxed_order', true) AS iterative
+                SELECT set_config('hnsw.ef_search', '{SCAN_DEPTH}', true) AS depth, {going_on} AS iterative
             )
             SELECT near.chunk_id, near.similarity FROM set CROSS JOIN LATERAL (
                 SELECT e.chunk_id, -({distance}) AS similarity FROM holdfast_document_embeddings e
@@ -196,59 +236,75 @@ class NearestVectors:
             for row in await self._store.fetch_rows("SELECT id FROM holdfast_documents WHERE kind = $1", kind)
         ]
 
-    async def _groups(self, model: str, dims: int) -> Any:
-        """The blocks to compare with: all at once where they are kept, else one after the other."""
-        async with self._one_at_a_time:
-            state = await self._state(model, dims, _NEWEST)
-            is_too_much = state[0] * dims * KEPT_AS > self._kept_bytes_max
-            if is_too_much:
-                self._kept = None
-            else:
-                blocks = await self._refreshed(model, dims, state)
-        if not is_too_much:
-            yield blocks
-            return
+    async def _in_document(self, model: str, dims: int, document_id: int) -> AsyncGenerator[_Block]:
         last = 0
-        while found := await self._store.fetch_rows(_NEXT, model, dims, last):
-            last = found[-1][0]
-            yield [await asyncio.to_thread(_Block.of, found)]
+        while rows := await self._store.fetch_rows(_IN_DOCUMENT, document_id, last):
+            last = rows[-1][0]
+            own = [row[:4] for row in rows if row[4:] == (model, dims)]
+            if own:
+                yield await asyncio.to_thread(_Block.of, own)
+            if len(rows) < BLOCK_ROWS:
+                return
 
-    async def _state(self, model: str, dims: int, upto: int) -> tuple[int, int, int]:
-        [row] = await self._store.fetch_rows(_STATE, model, dims, upto)
-        count, greatest, total = map(int, row)
-        return count, greatest, total
+    async def _all(self, model: str, dims: int) -> AsyncGenerator[_Block]:
+        try:
+            async with asyncio.timeout(READ_WAIT_SECONDS):
+                await self._readings.acquire()
+        except TimeoutError:
+            raise TooManyAtOnce from None
+        try:
+            last = 0
+            while rows := await self._store.fetch_rows(_NEXT, model, dims, last):
+                last = rows[-1][0]
+                yield await asyncio.to_thread(_Block.of, rows)
+        finally:
+            self._readings.release()
 
-    async def _refreshed(self, model: str, dims: int, state: tuple[int, int, int]) -> list[_Block]:
+    async def _kept_blocks(self, model: str, dims: int) -> list[_Block] | None:
+        """All there is; None where that is too much to be kept."""
+        async with self._one_at_a_time:
+            state = await self._state(model, dims, 0, _NEWEST)
+            if state.rows * dims * KEPT_AS > self._kept_bytes_max:
+                self._kept = None
+                return None
+            return await self._refreshed(model, dims, state)
+
+    async def _state(self, model: str, dims: int, after: int, upto: int) -> _State:
+        [row] = await self._store.fetch_rows(_STATE, model, dims, after, upto)
+        return _State(*map(int, row))
+
+    async def _refreshed(self, model: str, dims: int, state: _State) -> list[_Block]:
         kept = self._kept
         if kept is None or (kept.model, kept.dims) != (model, dims):
             kept = _Kept(model, dims)
         if kept.state(_NEWEST) != state:
             # What goes may be the newest; what comes meanwhile is for the next time to count.
-            counted = max(kept.last, state[1])
+            counted = max(kept.last, state.greatest)
             await self._read_on(kept)
-            if kept.state(counted) != state and not await self._without_gone(kept):
-                # What was committed late, with a number below those that were read before.
-                kept = _Kept(model, dims)
-                await self._read_on(kept)
+            if kept.state(counted) != state:
+                kept = await self._mended(kept)
         self._kept = kept
         return list(kept.blocks)
 
     async def _read_on(self, kept: _Kept) -> None:
-        while found := await self._store.fetch_rows(_NEXT, kept.model, kept.dims, kept.last):
-            kept.add(await asyncio.to_thread(_Block.of, found))
-            if len(found) < BLOCK_ROWS:
+        while rows := await self._store.fetch_rows(_NEXT, kept.model, kept.dims, kept.last):
+            await asyncio.to_thread(kept.add_rows, rows)
+            if len(rows) < BLOCK_ROWS:
                 return
 
-    async def _without_gone(self, kept: _Kept) -> bool:
-        """Leave out what is not there any more; whether all that is there is kept."""
-        import numpy as np
-
-        rows = await self._store.fetch_rows(_ALL_NUMBERS, kept.model, kept.dims)
-        there = np.array([row[0] for row in rows], np.int64)
-        blocks = [block.only(np.isin(block.seq, there)) for block in kept.blocks]
-        kept.blocks = [block for block in blocks if len(block.seq)]
-        known = sum(len(block.seq) for block in kept.blocks)
-        return known >= int((there <= kept.last).sum())
+    async def _mended(self, kept: _Kept) -> _Kept:
+        """With those blocks read again of which something is gone, and those before whose end something was
+        committed late."""
+        mended = _Kept(kept.model, kept.dims)
+        after = 0
+        for block in kept.blocks:
+            if await self._state(kept.model, kept.dims, after, block.last) == block.state:
+                await asyncio.to_thread(mended.add, block)
+            else:
+                rows = await self._store.fetch_rows(_BETWEEN, kept.model, kept.dims, after, block.last)
+                await asyncio.to_thread(mended.add_rows, rows)
+            after = block.last
+        return mended
 
 
 def _best(
@@ -256,7 +312,6 @@ def _best(
     vector: Vectors,
     limit: int,
     least: float,
-    document_id: int | None,
     among: list[int] | None,
 ) -> list[Near]:
     import numpy as np
@@ -267,8 +322,6 @@ def _best(
     for block in blocks:
         similarity = block.rows @ vector[0]
         is_near = similarity >= least
-        if document_id is not None:
-            is_near &= block.document_id == document_id
         if among is not None:
             is_near &= np.isin(block.document_id, among)
         near_ids.append(block.chunk_id[is_near])

@@ -1,4 +1,5 @@
 """The vector of a query, by the model that documents are embedded with, within a short time or not at all.
+What the local model takes to be loaded does not count: that is once.
 
 A search never fails for want of it. That a service is away is remembered for a while, so that only the first
 who searches waits for it.
@@ -54,6 +55,7 @@ class QueryVectors:
         self._open = open_with or (lambda settings: open_embedder(settings, patience=Patience(0.0)))
         self._clock = clock
         self._kept: OrderedDict[str, QueryVector] = OrderedDict()
+        self._one_opens = asyncio.Lock()
         self._away_until = float("-inf")
         self._reason = ""
 
@@ -66,7 +68,8 @@ class QueryVectors:
         if self._clock() < self._away_until:
             return self._reason
         try:
-            found = await asyncio.to_thread(self._embedded, text)
+            embedder = await self._embedder()
+            found = await asyncio.to_thread(self._embedded, embedder, text)
         except (TransientError, PermanentError) as error:
             self._reason = error.user_message or str(error)
             wait = max(REMEMBERED_SECONDS, error.retry_after or 0.0)
@@ -78,7 +81,12 @@ class QueryVectors:
             self._kept.popitem(last=False)
         return found
 
-    def _embedded(self, text: str) -> QueryVector:
+    async def _embedder(self) -> Embedder:
+        """To load the local model takes its time once, of one thread: all others wait here."""
+        async with self._one_opens:
+            return await asyncio.to_thread(self._open, self._settings)
+
+    def _embedded(self, embedder: Embedder, text: str) -> QueryVector:
         deadline = self._clock() + SECONDS_MAX
 
         def beat() -> None:
@@ -86,8 +94,9 @@ class QueryVectors:
                 raise TransientError(
                     f"The query's vector was not there after {SECONDS_MAX:g} s.",
                     error_type="timeout",
-                    user_message="The embedding service does not answer in time",
+                    user_message="The model for the search takes too long"
+                    if self._settings.embeddings is None
+                    else "The embedding service does not answer in time",
                 )
 
-        embedder = self._open(self._settings)
         return QueryVector(embedder.model, embedder.similarity_min, embedder.embed([text], beat=beat))

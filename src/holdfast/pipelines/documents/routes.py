@@ -23,6 +23,7 @@ from holdfast.pipelines.documents.documents import (
     DocumentStatus,
     RetryAllowed,
 )
+from holdfast.pipelines.documents.findings.finding import Kind as FindingKind
 from holdfast.pipelines.documents.intake import intake_for
 from holdfast.pipelines.documents.parts import ChunkLine, FindingLine, chunks_of, findings_of
 from holdfast.pipelines.documents.playbook import Stage
@@ -80,7 +81,7 @@ class ChunksQuery(PageQuery, frozen=True, kw_only=True):
 
 
 class FindingsQuery(msgspec.Struct, frozen=True, kw_only=True):
-    kind: Annotated[str, Meta(max_length=40)] | None = None
+    kind: FindingKind | None = None
 
 
 class SearchQuery(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, proxy
 
 import msgspec
 
 from holdfast.core.errors import InvalidInput
-from holdfast.pipelines.documents.nearest import Near, NearestVectors
-from holdfast.pipelines.documents.query_vectors import QueryVectors
+from holdfast.pipelines.documents.nearest import Near, NearestVectors, TooManyAtOnce
+from holdfast.pipelines.documents.query_vectors import QueryVector, QueryVectors
 from holdfast.pipelines.documents.query_words import Part, cleaned, parts_of
 from holdfast.pipelines.documents.settings import DocumentSettings
 from holdfast.pipelines.documents.snippets import pattern_of, snippet_of
@@ -79,9 +79,10 @@ _searches: WeakKeyDictionary[TablesStore, Search] = WeakKeyDictionary()
 
 
 def search_of(store: TablesStore) -> Search:
-    """The one of this process, with what it has in memory."""
+    """The one of this process, with what it has in memory; that goes with the store."""
     if store not in _searches:
-        _searches[store] = Search(store, DocumentSettings.from_environment())
+        # A store that its own search held would never go.
+        _searches[store] = Search(proxy(store), DocumentSettings.from_environment())
     return _searches[store]
 
 
@@ -118,28 +119,39 @@ class Search:
         )
         near: list[Near] = []
         query_vector = await self._vectors.of(" ".join(part.text for part in parts))
-        reason = query_vector if isinstance(query_vector, str) else None
-        if not isinstance(query_vector, str):
-            near = await self._nearest.find(
-                query_vector.model,
-                query_vector.vector,
-                limit=CANDIDATES,
-                least=query_vector.similarity_min,
-                document_id=document_id,
-                kind=kind,
-            )
-            if not near:
-                reason = await self._none_of_model(query_vector.model)
+        if isinstance(query_vector, str):
+            reason: str | None = query_vector
+        else:
+            near, reason = await self._near(query_vector, document_id, kind)
         items = await self._hits(by_words, [chunk.chunk_id for chunk in near], parts, limit, document_id)
         return Found(items=items, vectors=reason is None, reason=reason)
 
-    async def _none_of_model(self, model: str) -> str | None:
+    async def _near(
+        self, asked: QueryVector, document_id: int | None, kind: str | None
+    ) -> tuple[list[Near], str | None]:
+        """And why there is none, where that is not because nothing is near."""
+        try:
+            near = await self._nearest.find(
+                asked.model,
+                asked.vector,
+                limit=CANDIDATES,
+                least=asked.similarity_min,
+                document_id=document_id,
+                kind=kind,
+            )
+        except TooManyAtOnce:
+            return [], "Too many are searching by meaning at the moment. Search again in a few seconds."
+        return near, None if near else await self._none_of_model(asked)
+
+    async def _none_of_model(self, asked: QueryVector) -> str | None:
         """Where documents have vectors, and all of them are of other models."""
         there = "EXISTS (SELECT 1 FROM holdfast_document_embeddings"
-        [(others, own)] = await self._store.fetch_rows(
-            f"SELECT {there} WHERE model <> $1), {there} WHERE model = $1)", model
+        [(own, some)] = await self._store.fetch_rows(
+            f"SELECT {there} WHERE model = $1 AND dimensions = $2), {there})",
+            asked.model,
+            int(asked.vector.shape[1]),
         )
-        if others and not own:
+        if some and not own:
             return "The documents were embedded by another model. Upload them again, asking for new ones."
         return None
 

@@ -90,7 +90,39 @@ CREATE TABLE holdfast_document_findings (
 ) STRICT, WITHOUT ROWID;
 """
 
-_POSTGRESQL = """
+# A text in small letters without marks, and of it only runs of letters and digits: the words that SQLite
+# makes of it. What PostgreSQL takes for a number, an address or the name of a file is then no word of its
+# own. Only Latin letters lose their marks. What a letter is must not depend on the locale of the database:
+# it is asked of the first of these that there is, or else of the locale after all.
+_WORDS_OF_POSTGRESQL = r"""
+DO $make$
+DECLARE
+    place text;
+    has_unicode bool := getdatabaseencoding() = 'UTF8';
+    form text := 'lower(given)';
+    digits text := '';
+BEGIN
+    SELECT 'COLLATE pg_catalog.' || quote_ident(collname) INTO place
+    FROM pg_collation
+    WHERE has_unicode AND collnamespace = 'pg_catalog'::regnamespace
+      AND collname IN ('und-x-icu', 'pg_c_utf8', 'C.utf8')
+      AND collencoding IN (-1, pg_char_to_encoding('UTF8'))
+    ORDER BY array_position(ARRAY['und-x-icu', 'pg_c_utf8', 'C.utf8'], collname::text) LIMIT 1;
+    IF has_unicode THEN
+        form := $form$translate(normalize(regexp_replace(normalize(lower(given %1$s), NFD),
+            '([a-z])[\u0300-\u036f]+', '\1', 'g'), NFC), U&'\03c2\017f', U&'\03c3s')$form$;
+        digits := '\u00b2\u00b3\u00b9\u00bc-\u00be\u0660-\u0669\u06f0-\u06f9\u0966-\u096f';
+    END IF;
+    EXECUTE format($function$
+        CREATE FUNCTION holdfast_document_words_of(given text) RETURNS text
+        LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $body$
+            SELECT regexp_replace($function$ || form || $function$ %1$s, '[^[:alnum:]%2$s]+', ' ', 'g')
+        $body$$function$, coalesce(place, ''), digits);
+END
+$make$;
+"""
+
+_POSTGRESQL = f"""{_WORDS_OF_POSTGRESQL}
 CREATE TABLE holdfast_documents (
     id bigint PRIMARY KEY,
     filename text NOT NULL,
@@ -135,7 +167,7 @@ CREATE TABLE holdfast_document_chunks (
     heading text,
     overlap int NOT NULL DEFAULT 0 CHECK (overlap >= 0),
     created_at float8 NOT NULL,
-    words tsvector GENERATED ALWAYS AS (to_tsvector('simple', text)) STORED,
+    words tsvector GENERATED ALWAYS AS (to_tsvector('simple', holdfast_document_words_of(text))) STORED,
     UNIQUE (document_id, number)
 );
 CREATE INDEX document_chunks_words ON holdfast_document_chunks USING gin (words);

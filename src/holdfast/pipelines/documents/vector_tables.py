@@ -66,10 +66,17 @@ END
 $make$;
 CREATE INDEX document_embeddings_document ON holdfast_document_embeddings (document_id);
 CREATE INDEX document_embeddings_model ON holdfast_document_embeddings (model, dimensions, seq);
+
+-- When an index of pgvector was last tried to be made (`vector_index.py`).
+CREATE TABLE holdfast_document_indexes (
+    name text PRIMARY KEY,
+    tried_at float8 NOT NULL
+);
 """
 
 KIND_OF_VECTORS = """
-SELECT t.typname::text, quote_ident(n.nspname)
+SELECT t.typname::text, quote_ident(n.nspname),
+       (SELECT extversion FROM pg_extension WHERE extname = 'vector')
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid JOIN pg_namespace n ON n.oid = t.typnamespace
 WHERE a.attrelid = to_regclass('holdfast_document_embeddings') AND a.attname = 'vector'"""
 

@@ -4,16 +4,18 @@
                                 ──▶ add: what is there of this model stays, what is of another is replaced
 
 A vector is a row of an array of float32 with the length 1, or 0 where there is nothing to say. It is stored
-with 16 bits for each number, which changes no ranking that a person could see. A chunk has one vector.
+with 16 bits for each number, which changes no ranking that a person could see. A chunk has one vector. Those
+of another length are another model's, whatever its name.
 """
 
 from __future__ import annotations
 
-import hashlib
 import logging
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from holdfast.pipelines.documents import vector_index
 from holdfast.pipelines.documents.vector_tables import KIND_OF_VECTORS, vector_tables_for
 from holdfast.store.tables import Row, TableTransaction, TableWriter
 
@@ -26,14 +28,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast.documents")
 
 PAGE_CHUNKS = 256
-INDEXED_FROM = 50_000  # vectors of a model; fewer are compared one by one in less than 20 ms
-INDEXED_DIMENSIONS_MAX = 4_000  # that an index of pgvector takes
-INDEX_MEMORY = "256MB"  # while it is built
-_INDEXING = 7_230_519_003_118_223
 
 DELETE_VECTORS = "DELETE FROM holdfast_document_embeddings WHERE document_id = $1"
 """To be run before a document's chunks are removed, in the same transaction."""
 DELETE_OTHER_VECTORS = "DELETE FROM holdfast_document_embeddings WHERE document_id = $1 AND model <> $2"
+_DELETE_OTHER_LENGTHS = """
+DELETE FROM holdfast_document_embeddings WHERE document_id = $1 AND model = $2 AND dimensions <> $3"""
 COUNT_VECTORS = "SELECT count(*) FROM holdfast_document_embeddings WHERE document_id = $1 AND model = $2"
 CHUNKS_WITHOUT_VECTOR = """
 SELECT c.id, c.number, c.text FROM holdfast_document_chunks c
@@ -48,7 +48,9 @@ INSERT OR REPLACE INTO holdfast_document_embeddings
     (chunk_id, document_id, model, dimensions, vector, created_at)
 SELECT ?1, ?2, ?3, ?4, ?5, ?6
 WHERE EXISTS (SELECT 1 FROM holdfast_document_chunks WHERE id = ?1 AND document_id = ?2)
-AND NOT EXISTS (SELECT 1 FROM holdfast_document_embeddings WHERE chunk_id = ?1 AND model = ?3)"""
+AND NOT EXISTS (
+    SELECT 1 FROM holdfast_document_embeddings WHERE chunk_id = ?1 AND model = ?3 AND dimensions = ?4
+)"""
 _ADD_POSTGRESQL = """
 INSERT INTO holdfast_document_embeddings AS held
     (chunk_id, document_id, model, dimensions, vector, created_at)
@@ -59,7 +61,7 @@ JOIN holdfast_document_chunks c ON c.id = new.chunk_id AND c.document_id = new.d
 ON CONFLICT (chunk_id) DO UPDATE SET
     seq = DEFAULT, model = excluded.model, dimensions = excluded.dimensions, vector = excluded.vector,
     created_at = excluded.created_at
-WHERE held.model <> excluded.model"""
+WHERE held.model <> excluded.model OR held.dimensions <> excluded.dimensions"""
 
 
 class PendingChunk(NamedTuple):
@@ -72,23 +74,33 @@ class VectorKind(NamedTuple):
     """How a database keeps vectors. `schema` is that of pgvector; None where they are bytes."""
 
     schema: str | None
+    version: tuple[int, ...] = ()
+    """Of pgvector."""
 
     @property
     def is_halfvec(self) -> bool:
         return self.schema is not None
 
     @property
+    def goes_on(self) -> bool:
+        """Whether the index looks further where a condition has left too little of what it found."""
+        return self.version >= GOES_ON_FROM
+
+    @property
     def cast(self) -> str:
         return f"::{self.schema}.halfvec"
 
 
+GOES_ON_FROM = (0, 8)
 BYTES = VectorKind(None)
 
 
 def kind_of(rows: Sequence[Row]) -> VectorKind:
     """From what KIND_OF_VECTORS answers."""
-    [(name, schema)] = rows
-    return VectorKind(schema) if name == "halfvec" else BYTES
+    [(name, schema, version)] = rows
+    if name != "halfvec":
+        return BYTES
+    return VectorKind(schema, tuple(int(part) for part in (version or "").split(".") if part.isdecimal()))
 
 
 def packed(vectors: Vectors) -> list[bytes]:
@@ -136,12 +148,19 @@ class VectorWriter:
             else kind_of(tables.write(lambda tx: tx.fetch(KIND_OF_VECTORS)))
         )
         self._dimensions: int | None = None
+        self._looks_again = False
+        self.replaced = 0
+        """Vectors that were of another length."""
 
     def pending(
         self, tx: TableTransaction, document_id: int, *, after: int = -1, limit: int = PAGE_CHUNKS
     ) -> list[PendingChunk]:
-        """The next chunks of a document, by their number, that have no vector of this model."""
+        """The next chunks of a document, by their number, that have no vector of this model. Behind the last
+        one come those that have lost theirs meanwhile."""
         rows = tx.fetch(CHUNKS_WITHOUT_VECTOR, document_id, self.model, after, limit)
+        if not rows and self._looks_again:
+            self._looks_again = False
+            rows = tx.fetch(CHUNKS_WITHOUT_VECTOR, document_id, self.model, -1, limit)
         return [PendingChunk(*row) for row in rows]
 
     def count(self, tx: TableTransaction, document_id: int) -> int:
@@ -159,10 +178,15 @@ class VectorWriter:
         """Harmless where some are there already; what is for a chunk that is gone is left out."""
         if not chunk_ids:
             return
-        self._dimensions = int(vectors.shape[1])
+        dims = int(vectors.shape[1])
+        if dims != self._dimensions:
+            # Only now is it known: the service has been changed since an attempt before this one.
+            self.replaced += tx.execute(_DELETE_OTHER_LENGTHS, document_id, self.model, dims)
+            self._looks_again = self.replaced > 0
+            self._dimensions = dims
         stored: Sequence[bytes | str] = written(vectors) if self.kind.is_halfvec else packed(vectors)
         rows = [
-            (chunk_id, document_id, self.model, self._dimensions, vector, created_at)
+            (chunk_id, document_id, self.model, dims, vector, created_at)
             for chunk_id, vector in zip(chunk_ids, stored, strict=True)
         ]
         tx.execute_many(self._statement(), rows)
@@ -174,42 +198,16 @@ class VectorWriter:
             return _ADD_POSTGRESQL.format(cast=self.kind.cast, given="text")
         return _ADD_POSTGRESQL.format(cast="", given="bytea")
 
-    def finish(self) -> None:
-        """When a document has its vectors: the index is made as soon as there are so many that it counts."""
+    def finish(self, url: str) -> threading.Thread | None:
+        """When a document has its vectors: the index of pgvector is made as soon as there are so many that it
+        counts, on the database of this address; by the thread, for which nobody has to wait."""
         dims = self._dimensions
-        if not self.kind.is_halfvec or dims is None or dims > INDEXED_DIMENSIONS_MAX:
-            return
+        if not self.kind.is_halfvec or dims is None:
+            return None
         try:
-            self._tables.write(lambda tx: self._make_index(tx, dims))
-        except Exception:  # the next document's turn; until then each search takes longer
-            log.warning("The index of vectors of %s could not be made.", self.model, exc_info=True)
-
-    def _make_index(self, tx: TableTransaction, dims: int) -> None:
-        name = index_name(self.model, dims)
-        known = tx.fetch("SELECT to_regclass($1) IS NOT NULL", f"holdfast.{name}")
-        if known == [(True,)]:
-            return
-        some = f"SELECT 1 FROM holdfast_document_embeddings WHERE model = $1 LIMIT {INDEXED_FROM}"
-        [(count,)] = tx.fetch(f"SELECT count(*) FROM ({some}) AS counted", self.model)
-        # Whoever does not get the lock leaves it to the one who has it.
-        if count < INDEXED_FROM or tx.fetch(f"SELECT pg_try_advisory_xact_lock({_INDEXING})") == [(False,)]:
-            return
-        tx.execute(f"SET LOCAL maintenance_work_mem = '{INDEX_MEMORY}'")
-        tx.execute(
-            f"CREATE INDEX IF NOT EXISTS {name} ON holdfast_document_embeddings"
-            f" USING hnsw ((vector{self.kind.cast}({dims})) {self.kind.schema}.halfvec_ip_ops)"
-            f" WHERE {of_model(self.model, dims)}"
-        )
-        tx.execute("ANALYZE holdfast_document_embeddings")
-
-
-def index_name(model: str, dims: int) -> str:
-    return f"document_embeddings_near_{hashlib.sha256(f'{dims} {model}'.encode()).hexdigest()[:12]}"
-
-
-def of_model(model: str, dims: int) -> str:
-    """The condition that an index is made for: written out, as one with a place for the name would not be
-    recognised."""
-    # As no place of the store's schema, whatever the model is called.
-    name = model.replace("\\", "\\\\").replace("'", "''").replace("_", "\\005f")
-    return f"model = U&'{name}' AND dimensions = {dims}"
+            if not self._tables.write(lambda tx: vector_index.is_turn(tx, self.model, dims)):
+                return None
+        except Exception:  # the next document's turn; this one has its vectors
+            log.warning("Whether %s needs an index could not be found out.", self.model, exc_info=True)
+            return None
+        return vector_index.start_making(url, self.kind, self.model, dims)

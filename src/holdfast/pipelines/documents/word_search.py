@@ -2,6 +2,9 @@
 
 Chunks with all of the words are what was asked for. Where these are few, others follow that have some of the
 words, the rarest of them: what nearly every chunk has tells nothing, and to rank all of them takes its time.
+
+SQLite ranks all that it finds, PostgreSQL only so many of them: to know how near the words stand, it has to
+unpack each.
 """
 
 from __future__ import annotations
@@ -13,9 +16,17 @@ from typing import Any
 from holdfast.pipelines.documents.query_words import Part
 from holdfast.store.tables import TablesStore
 
-RANKED_MAX = 5_000  # rows that PostgreSQL ranks, each of which it has to unpack
+RANKED_MAX = 5_000  # rows that PostgreSQL ranks
 SOME_ROWS_MAX = {"sqlite": 20_000, "postgresql": 5_000}  # that have some of the words
 
+# A text that is one word may go on.
+_TERMS = """
+SELECT phraseto_tsquery('simple', words)::text,
+       CASE WHEN is_prefix AND words ~ '^[^ ]+$' THEN to_tsquery('simple', words || ':*')::text END
+FROM (
+    SELECT trim(holdfast_document_words_of(part)) AS words, is_prefix, place
+    FROM unnest($1::text[], $2::bool[]) WITH ORDINALITY AS given (part, is_prefix, place) OFFSET 0
+) AS folded ORDER BY place"""
 _IS_SHOWN = "d.last_completed_stage IS NOT NULL"
 
 
@@ -47,23 +58,12 @@ class WordSearch:
         """Each part as the store's language for searches has it; without those that say nothing there."""
         if self._store.dialect == "sqlite":
             return [_for_fts(part) for part in parts]
-        texts = [part.text for part in parts]
         rows = await self._store.fetch_rows(
-            "SELECT phraseto_tsquery('simple', part)::text FROM unnest($1::text[]) WITH ORDINALITY"
-            " AS given (part, place) ORDER BY place",
-            texts,
+            _TERMS, [part.text for part in parts], [part.is_prefix for part in parts]
         )
-        # Letters and digits alone, so that it is one word wherever it is read.
-        prefixes = [f"{part.text}:*" if part.is_prefix else "" for part in parts]
-        begun = {
-            prefix: (await self._store.fetch_rows("SELECT to_tsquery('simple', $1)::text", prefix))[0][0]
-            for prefix in prefixes
-            if prefix
-        }
         terms = []
-        for (exact,), prefix in zip(rows, prefixes, strict=True):
-            forms = [form for form in (exact, begun.get(prefix)) if form]
-            if forms:
+        for exact, begun in rows:
+            if forms := [form for form in (exact, begun) if form]:
                 terms.append(f"({' | '.join(forms)})")
         return terms
 

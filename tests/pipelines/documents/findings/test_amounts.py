@@ -88,6 +88,57 @@ def test_a_range_has_no_negative_end() -> None:
     assert set(amounts("between 10-20% and €5-€7 each")) == {("20", "percent"), ("5", "EUR"), ("7", "EUR")}
 
 
+@pytest.mark.parametrize(
+    ("written", "first", "second"),
+    [
+        ("5 to 10 million dollars", ("5000000", "USD"), ("10000000", "USD")),
+        ("$5-10 million", ("5000000", "USD"), ("10000000", "USD")),
+        ("€5–7 million", ("5000000", "EUR"), ("7000000", "EUR")),
+        ("5 bis 10 Mio. Euro", ("5000000", "EUR"), ("10000000", "EUR")),
+        ("1.5 to 2 billion USD", ("1500000000", "USD"), ("2000000000", "USD")),
+        ("$30 to $40 million", ("30000000", "USD"), ("40000000", "USD")),
+        ("$500 to $2 million", ("500", "USD"), ("2000000", "USD")),
+        ("$5 and $20 million", ("5", "USD"), ("20000000", "USD")),
+    ],
+)
+def test_the_ends_of_a_range_share_what_only_one_of_them_says(
+    written: str, first: tuple[str, str], second: tuple[str, str]
+) -> None:
+    assert set(amounts(f"It came to {written} last year.")) == {first, second}
+
+
+def test_a_number_of_something_else_has_no_part_in_a_range() -> None:
+    assert amounts("We paid EUR 5 and 20 million people came.") == [("5", "EUR")]
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [
+        ("In 2024 EUR 5 million came.", "5000000"),
+        ("2023 and 2024 EUR 500", "500"),
+        ("see note 12 EUR 500", "500"),
+        ("We paid 10.50 EUR 3 times a day.", "10.50"),
+        (f"{GERMAN} Das sind 12,- EUR.", "12"),
+        ("It is EUR 5.-- for each.", "5"),
+        (f"{GERMAN} Nach § 4.12 sind 1.500 EUR fällig.", "1500"),
+        (f"{GERMAN} Es waren 322.284 Mio. EUR.", "322284000000"),
+    ],
+)
+def test_a_currency_belongs_to_one_number(text: str, amount: str) -> None:
+    assert amounts(text) == [(amount, "EUR")]
+
+
+@pytest.mark.parametrize(
+    ("written", "unit"), [("USD $500", "USD"), ("$500 USD", "USD"), ("AUD $500", "AUD"), ("$500 CAD", "CAD")]
+)
+def test_a_sign_beside_a_code_is_one_currency(written: str, unit: str) -> None:
+    assert amounts(f"It costs {written}.") == [("500", unit)]
+
+
+def test_no_money_is_no_amount() -> None:
+    assert amounts("EUR 0 and $0.00 were paid, and 0% of it") == [("0", "percent")]
+
+
 def test_brackets_behind_words_repeat_them() -> None:
     assert amounts("a fee of five thousand euros (EUR 5,000) is due") == [("5000", "EUR")]
 

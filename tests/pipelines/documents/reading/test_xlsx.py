@@ -68,13 +68,13 @@ def sheet(rows: str) -> str:
 )
 def test_a_number_is_shown_by_its_format(code: str, number: str, shown: str | None) -> None:
     formatted = shown_by(code, False)
-    assert (None if formatted is None else formatted(number)) == shown
+    assert (None if formatted is None else formatted.one(number)) == shown
 
 
 def test_dates_may_count_from_1904() -> None:
     formatted = shown_by("yyyy-mm-dd", True)
     assert formatted is not None
-    assert formatted("0") == "1904-01-01"
+    assert formatted.one("0") == "1904-01-01"
 
 
 @pytest.mark.parametrize(
@@ -207,8 +207,24 @@ def test_rows_and_cells_without_their_places_follow_one_another(read) -> None:
 
 
 def test_attributes_come_in_any_order(read) -> None:
-    rows = '<row spans="1:2" r="3"><c s="0" r="B3"><v>1</v></c><c r="C3" s="9"><v></v></c></row>'
+    rows = '<row spans="1:2" r="3"><c s="0" r="B3"><v>1</v></c><c r="C3" s="9"><v>2</v></c></row>'
     assert read(xlsx({"S": sheet(rows)})).chunks[0].cells == "B3:C3"
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [
+        '<c r="B1"/>',
+        '<c r="B1" s="1"></c>',
+        '<c r="B1"><v/></c>',
+        '<c r="B1"><v></v></c>',
+        '<c r="B1"><is/></c>',
+    ],
+    ids=["cell", "cell_and_end", "value", "value_and_end", "text"],
+)
+def test_a_cell_without_anything_in_it_is_no_cell(empty: str, read) -> None:
+    document = read(xlsx({"S": sheet(f'<row r="1"><c r="A1"><v>1</v></c>{empty}</row>')}))
+    assert (document.text, document.chunks[0].cells) == ("1", "A1")
 
 
 def test_a_prefix_before_each_name_is_read(read) -> None:

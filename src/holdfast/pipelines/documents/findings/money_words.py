@@ -169,6 +169,13 @@ TIMES: dict[str, Decimal] = {
     ),
     **dict.fromkeys(("trillion", "trillions", "tn", "billionen"), _TRILLION),
 }
+# Who writes these parts thousands by a point: 322.284 Mio. €.
+TIMES_OF_DECIMAL_COMMA = frozenset(
+    [
+        *("tausend", "tsd", "mio", "millionen", "millones", "millón", "milioni", "miljoen"),
+        *("mrd", "mds", "milliarde", "milliarden", "mil millones", "miliardi", "miljard", "billionen"),
+    ]
+)
 # Before a sign or a code without a space: k€, M€, TEUR.
 SHORT_TIMES = {
     "k": _THOUSAND,
@@ -218,7 +225,8 @@ def may_have_amounts(text: str) -> bool:
 
 # What follows a number, every part of which may be missing.
 AFTER = re.compile(
-    rf"\)?(?:(?P<times>{_SPACE}?(?:{_one_of(word for word in TIMES if word not in _ATTACHED_ONLY)})"
+    rf"\)?(?:[.,][\u2013\u2014-]{{1,2}})?"
+    rf"(?:(?P<times>{_SPACE}?(?:{_one_of(word for word in TIMES if word not in _ATTACHED_ONLY)})"
     rf"|{_one_of(_ATTACHED_ONLY)})\b\.?)?"
     rf"(?:{_SPACE}{{0,2}}(?P<share>%|‰|(?:{_SHARE_WORD})(?!\w))"
     rf"|{_SPACE}{{0,2}}(?:de |d['’])?(?P<short>(?-i:k|T|Mio|M|Mrd|Md)\.?)?"
@@ -228,10 +236,18 @@ AFTER = re.compile(
 # What stands right before a number: a currency, and the sign or the bracket between the two.
 BEFORE = re.compile(
     rf"(?:(?<!\w)(?P<short>k|T|M))?"
-    rf"(?:(?P<letters>(?<!\w)[A-Z]{{1,2}})?(?P<dollar>\$)|(?P<mark>{_SIGN})"
+    rf"(?:(?:(?<!\w)(?P<beside>{_one_of(CODES)}) ?)?"
+    rf"(?:(?P<letters>(?<!\w)[A-Z]{{1,2}})?(?P<dollar>\$)|(?P<mark>{_SIGN}))"
     rf"|(?:(?<![A-Za-z])|(?<=[kTM]))(?P<code>{_one_of(CODES)}|SFr|Rs)\.?)"
     rf"{_SPACE}?(?P<sign>[\u2212\u2013-]?)(?P<open>\(?)$"
 )
 BEFORE_CHARS = 12
+# Between two numbers of a range: the first may leave its currency or its millions to the second.
+RANGE = re.compile(
+    rf"(?P<currency>{_SPACE}?(?:{_SIGN}|{_CODE}))?{_SPACE}?"
+    rf"(?P<joint>[\u2013\u2014-]|\bto\b|\bbis\b|\bà\b|\ba\b|\band\b|\bund\b|\bet\b|\by\b|\bor\b|\boder\b)"
+    rf"{_SPACE}?(?P<again>(?:[A-Z]{{1,2}})?\$|{_SIGN}|{_CODE})?{_SPACE}?"
+)
+RANGE_CHARS_MAX = 16
 # The characters that may end what BEFORE finds, for a quick look.
 MAY_END_AHEAD = frozenset(f"{SPACES}\n-\u2212\u2013(.") | frozenset(SIGNS) | frozenset("".join(CODES) + "rs")

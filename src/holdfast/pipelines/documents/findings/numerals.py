@@ -86,6 +86,10 @@ class DecimalMark:
             self._commas += shown
             self._points += not shown
 
+    @property
+    def is_seen(self) -> bool:
+        return self._commas + self._points > 0
+
     def is_comma(self, by_language: bool) -> bool:
         if self._commas > 2 * self._points:
             return True

@@ -10,7 +10,7 @@ is found as well. A chunk may end with the white space that parts it from the ne
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from holdfast.pipelines.documents.reading.borders import (
     CELL_END,
@@ -147,28 +147,35 @@ class Chunker:
     ) -> None:
         """`line` is clean and has no line end. `number` (from 1), `first` and `last` (columns, from 0) are
         its place in a sheet. A header is repeated in each further chunk of the table."""
+        self.rows([line], number, first, last)
+        if is_header:
+            size = len(line) + 1
+            self._header = f"{line}\n" if size <= self._chars_max * HEADER_SHARE_MAX else ""
+
+    def rows(self, lines: Sequence[str], number: int = 0, first: int = 0, last: int = 0) -> None:
+        """Rows that follow one another, of which `number` is the first's, and that have the same columns."""
         if self._pieces:
             self._end_flow()
-        rows = self._rows
-        size = len(line) + 1
-        if not rows or self._rows_chars + size > self._chars_max:
-            if rows:
-                self._end_rows("\n")
-                rows = self._rows
-            self._repeated, self._rows_chars = self._header, len(self._header)
-            self._first_row, self._first_column, self._last_column = number, first, last
-        self._last_row = number
-        if first < self._first_column:
-            self._first_column = first
-        if last > self._last_column:
-            self._last_column = last
-        if size > self._chars_max - self._rows_chars:  # no row waits
-            self._add_long_row(line)
-        else:
+        rows, chars, chars_max = self._rows, self._rows_chars, self._chars_max
+        if rows and lines and chars + len(lines[0]) < chars_max:
+            self._first_column = min(first, self._first_column)
+            self._last_column = max(last, self._last_column)
+        for line_number, line in enumerate(lines, number):
+            size = len(line) + 1
+            if not rows or chars + size > chars_max:
+                if rows:
+                    self._end_rows("\n")
+                    rows = self._rows
+                self._repeated, chars = self._header, len(self._header)
+                self._first_row = self._last_row = line_number
+                self._first_column, self._last_column = first, last
+                if size > chars_max - chars:  # no row waits
+                    self._add_long_row(line)
+                    continue
             rows.append(line)
-            self._rows_chars += size
-        if is_header:
-            self._header = f"{line}\n" if size <= self._chars_max * HEADER_SHARE_MAX else ""
+            chars += size
+            self._last_row = line_number
+        self._rows_chars = chars
 
     def end_table(self) -> None:
         """No row that follows belongs to it."""

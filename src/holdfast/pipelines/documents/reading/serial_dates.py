@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from functools import lru_cache
 from typing import NamedTuple
 
 _DAY_0_OF_1900 = date(1899, 12, 30).toordinal()
@@ -11,6 +12,7 @@ _LAST_DAY = date(9999, 12, 31).toordinal()
 _LEAP_DAY = 60
 """The first spreadsheets took 1900 for a leap year, and all others since do as well."""
 _DAY_MILLISECONDS = 86_400_000
+_DAYS_CACHED_MAX = 16_384
 _SERIAL_MAX = 10_000_000.0
 
 
@@ -47,6 +49,7 @@ def shown_moment(number: str, form: DateForm, is_1904: bool) -> str | None:
     return f"{day} {_time(rest, form)}" if form.has_time else day
 
 
+@lru_cache(_DAYS_CACHED_MAX)
 def _day(days: int, is_1904: bool) -> str | None:
     if is_1904:
         ordinal = _DAY_0_OF_1904 + days

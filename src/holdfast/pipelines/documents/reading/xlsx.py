@@ -6,6 +6,7 @@ it. A row that is blank ends a table where another header follows.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.pipelines.documents.reading.chunk import Facts, ReadLimits
@@ -80,35 +81,38 @@ class _Sheet:
         header: list[int] = []  # its columns
         last_number, may_be_header = 0, True
         last_columns: list[int] = []
-        is_dense = False
-        # A sheet may have a million rows: what is done for each is done here.
-        for number, columns, texts, share in rows.rows():
+        line_of: Callable[[tuple[str, ...]], str] = CELL_SEPARATOR.join
+        # A sheet may have a million rows: nothing is done for each of those that come together.
+        for number, columns, rows_texts, share in rows.rows():
             chunker.share = self._begin + self._share * share
             is_header = False
             if number != last_number + 1:
                 may_be_header = True
-            last_number = number
+            last_number = number + len(rows_texts) - 1
             if may_be_header and len(columns) > 1:
                 may_be_header = False
-                is_header = columns != header and rows.last_is_all_text
+                is_header = columns != header and rows.is_all_text
                 if is_header:
                     header = columns
                 if is_header or not header:
                     self._base = columns[0]
                     last_columns = []
-            if columns is not last_columns:
+            if columns != last_columns:
                 last_columns = columns
-                is_dense = columns == list(range(self._base, self._base + len(columns)))
-            line = CELL_SEPARATOR.join(texts if is_dense else self._spread(columns, texts))
-            chunker.row(line, number, columns[0], columns[-1], is_header=is_header)
+                line_of = self._line_of(columns)
+            lines = list(map(line_of, rows_texts))
+            if is_header:
+                chunker.row(lines.pop(0), number, columns[0], columns[-1], is_header=True)
+                number += 1
+            chunker.rows(lines, number, columns[0], columns[-1])
         chunker.place()
 
-    def _spread(self, columns: list[int], texts: list[str]) -> list[str]:
-        """With the cells between that are empty."""
+    def _line_of(self, columns: list[int]) -> Callable[[tuple[str, ...]], str]:
+        """Makes the line of a row, with the cells between that are empty."""
         cells: list[str] = []
         at = self._base
-        for column, text in zip(columns, texts, strict=True):
+        for column in columns:
             cells.extend([""] * min(max(column - at, 0), EMPTY_CELLS_MAX))
-            cells.append(text)
+            cells.append("%s")
             at = column + 1
-        return cells
+        return CELL_SEPARATOR.join if len(cells) == len(columns) else CELL_SEPARATOR.join(cells).__mod__

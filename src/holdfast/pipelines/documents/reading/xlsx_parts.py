@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import IO, Any, NamedTuple
 
 from holdfast.core.sizes import shown_bytes
@@ -34,6 +34,11 @@ _SHARED = re.compile(
     r"|(.*?)</(?:\w+:)?si>))",
     re.DOTALL,
 )
+# What hardly any of them is not: then there is nothing between the first one and the last one but these.
+_PLAIN_SHARED = re.compile(r"<si><t>([^<]*)</t></si>")
+_PLAIN_SHARED_CHARS = len("<si><t></t></si>")
+_SPACE_BEYOND_ASCII = re.compile(r"[^\S\x00-\x7f]")
+_ASCII = bytes(range(128))
 
 
 class Sheet(NamedTuple):
@@ -94,12 +99,23 @@ def _number(text: str | None) -> int | None:
 
 def shared_texts(package: Package, part: str) -> dict[str, str]:
     """By their numbers as cells have them, which are text there."""
-    texts: dict[str, str] = {}
+    texts: list[str] = []
     with package.opened(part) as file:
         for piece, _ in pieces(file, "si>", part, package.shown):
-            for number, (plain, rich) in enumerate(_SHARED.findall(piece), len(texts)):
-                texts[str(number)] = rich_text(rich) if rich else text_of(plain)
-    return texts
+            texts += _texts_in(piece)
+    return dict(zip(map(str, range(len(texts))), texts, strict=True))
+
+
+def _texts_in(piece: str) -> Sequence[str]:
+    plain: list[str] = _PLAIN_SHARED.findall(piece)
+    begin, end = piece.find("<si>"), piece.rfind("</si>") + len("</si>")
+    if (
+        end - begin == sum(map(len, plain)) + len(plain) * _PLAIN_SHARED_CHARS
+        and _SHARED.search(piece, 0, begin) is None
+        and _SHARED.search(piece, end) is None
+    ):
+        return TEXT.many(plain)
+    return [rich_text(rich) if rich else text_of(plain) for plain, rich in _SHARED.findall(piece)]
 
 
 def rich_text(xml: str) -> str:
@@ -119,6 +135,21 @@ def text_of(raw: str) -> str:
     return (
         " ".join(text.split()) if not text.isascii() or " " in text or "\n" in text or "\t" in text else text
     )
+
+
+def _texts_of(raws: Sequence[str]) -> Sequence[str]:
+    """Most texts are as they are to be shown. Asked of all at once it takes no time."""
+    joined = "".join(raws)
+    beyond = "" if joined.isascii() else joined.encode().translate(None, _ASCII).decode()
+    if "\n" in joined or "\t" in joined or "  " in joined or _SPACE_BEYOND_ASCII.search(beyond):
+        return list(map(text_of, raws))
+    stripped = list(map(str.strip, raws))
+    if "&" in joined or ("_" in joined and "_x" in joined):
+        return [text_of(raw) if "&" in raw or "_x" in raw else raw for raw in stripped]
+    return stripped
+
+
+TEXT = Shown(text_of, _texts_of)
 
 
 # Pieces of XML
@@ -176,6 +207,6 @@ def _decoder(head: bytes, part: str, filename_shown: str) -> codecs.IncrementalD
 def _simple(xml: str) -> str:
     """Without control characters, comments and CDATA."""
     xml = clean(xml)
-    if "<!" in xml:
+    if "!" in xml and "<!" in xml:  # two characters are looked for much longer than one
         xml = _CDATA.sub(lambda found: html.escape(found[1], quote=False), _COMMENT.sub("", xml))
     return xml
