@@ -52,6 +52,7 @@ def with_entries_overlapping(archive: bytes) -> bytes:
 # ── PDF ──────────────────────────────────────────────────────────────────────────────────────────
 
 IMAGE = "image"
+SCAN = "scan: "  # and what is stamped on it
 BLANK = ""
 _PADDING = bytes.fromhex("28bf4e5e4e758a4164004e56fffa01082e2e00b6d0683e802f0ca9fe6453697a")
 
@@ -64,7 +65,8 @@ def pdf(
     owner_password: str = "owner",
     fields: Mapping[str, str] | None = None,
 ) -> bytes:
-    """Each page's lines, in Helvetica. IMAGE is a page with a picture only, BLANK one with nothing.
+    """Each page's lines, in Helvetica. IMAGE is a page with a picture only, BLANK one with nothing; what
+    begins with SCAN is a picture of a whole page, with the rest of the text upon it.
     With `user_password` it is encrypted; with an empty one it opens without being asked for any."""
     objects: dict[int, bytes] = {}
     page_numbers = [10 + 2 * index for index in range(len(pages))]
@@ -105,6 +107,8 @@ def _content(text: str) -> bytes:
         return b"q 100 0 0 100 50 600 cm /Im1 Do Q"
     if text == BLANK:
         return b""
+    if text.startswith(SCAN):
+        return b"q 595 0 0 842 0 0 cm /Im1 Do Q\n" + _content(text.removeprefix(SCAN))
     shown = []
     for line in text.split("\n"):
         escaped = line.replace("\\", "\\\\").replace("(", "\\(").replace(")", "\\)")

@@ -108,10 +108,13 @@ class Story:
         await self.assert_dead_told(view, items)
 
     async def submit_urgent(self) -> Batch:
-        """In the middle of the requests of the others."""
+        """In the middle of the requests of the others. It is asked for before any worker is killed: one that
+        took it and died at once would have it wait for its lease."""
         await eventually(lambda: len(self.seen("request")) >= 20, WITHIN)
         self.urgent_from = len(self.portal.log)
-        return await self.hf.batch("downloads", [item(self.portal, URGENT)], lane="manual")
+        batch = await self.hf.batch("downloads", [item(self.portal, URGENT)], lane="manual")
+        await eventually(lambda: self.seen("request", URGENT), WITHIN)
+        return batch
 
     async def kill_who_has(self, batch: Batch, report: str, phase: str) -> None:
         await eventually(lambda: self.seen(phase, report), WITHIN)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from document_files import BLANK, GOOD_PDF, IMAGE, WORDS, pdf
+from document_files import BLANK, GOOD_PDF, IMAGE, SCAN, WORDS, pdf
 from holdfast.core.errors import PermanentError
 from holdfast.pipelines.documents.reading.pdf import _not_opened
 from holdfast.pipelines.documents.reading.pdf_text import page_text
@@ -23,6 +23,28 @@ def test_pages_without_text_are_told(read) -> None:
     document = read(pdf(["Words.", IMAGE, IMAGE, BLANK, "More words.", IMAGE]))
     assert document.facts.warnings == ["Pages 2-3 and 6 have no text."]
     assert {chunk.page for chunk in document.chunks} == {1, 5}
+
+
+def test_pages_that_are_pictures_with_a_stamp_are_told(read) -> None:
+    document = read(pdf([f"{SCAN}Page 1 of 3", WORDS, f"{SCAN}{WORDS * 3}", f"{SCAN}Page 3 of 3"]))
+    assert document.facts.warnings == [
+        "Pages 1 and 4 are pictures with hardly any text."
+        " If they are scans, run text recognition (OCR) over them."
+    ]
+    assert document.texts[0] == "Page 1 of 3"
+
+
+def test_one_page_that_is_a_picture_with_a_stamp_is_told(read) -> None:
+    document = read(pdf([f"{SCAN}Page 1", WORDS]))
+    assert document.facts.warnings == [
+        "Page 1 is a picture with hardly any text. If it is a scan, run text recognition (OCR) over it."
+    ]
+
+
+def test_a_picture_on_a_part_of_a_page_with_few_words_is_nothing_to_tell(read) -> None:
+    on_wide_page = pdf([f"{SCAN}A title"]).replace(b"[0 0 595 842] /Res", b"[0 0 9999 842]/Res")
+    document = read(on_wide_page)
+    assert (document.texts, document.facts.warnings) == (["A title"], [])
 
 
 def test_a_page_that_cannot_be_read_is_told_and_the_others_are_read(read) -> None:

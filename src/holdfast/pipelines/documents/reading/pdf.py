@@ -29,6 +29,10 @@ from holdfast.pipelines.documents.reading.warnings import Warnings, numbers_show
 END_SEARCHED_BYTES = 64 * 1024
 FIELD_CHARS_MAX = 32_768
 FIELDS_PER_PAGE_MAX = 5_000
+# A stamp or a page number upon a scan, rather than what the page says; and a picture that is the page.
+HARDLY_ANY_CHARS = 100
+PICTURE_SHARE = 0.5
+OBJECTS_LOOKED_AT_MAX = 1_000
 
 _PASSWORD, _SECURITY = pdfium.FPDF_ERR_PASSWORD, pdfium.FPDF_ERR_SECURITY
 _CHECKED = frozenset({pdfium.FPDF_FORMFIELD_CHECKBOX, pdfium.FPDF_FORMFIELD_RADIOBUTTON})
@@ -80,6 +84,7 @@ class _Pages:
         self._warnings = warnings
         self._unreadable: list[int] = []
         self._without_text: list[int] = []
+        self._scanned: list[int] = []
         self._blank = 0
         self._form: Any = None
 
@@ -121,6 +126,8 @@ class _Pages:
                 self._chunker.place(page=number, kind="form")
                 self._chunker.flow(fields)
             if text or fields:
+                if len(text) + len(fields) < HARDLY_ANY_CHARS and _is_a_picture(page):
+                    self._scanned.append(number)
                 return
             if pdfium.FPDFPage_CountObjects(page) > 0:
                 self._without_text.append(number)
@@ -196,9 +203,30 @@ class _Pages:
             if self._without_text or self._unreadable:
                 raise without_text(f"{shown(self._filename)} is a PDF with pictures, and no text.")
             raise empty(f"{shown(self._filename)} is a PDF whose pages are blank.")
-        for numbers, told in ((self._unreadable, "could not be read"), (self._without_text, "no text")):
+        for numbers, one, several in (
+            (self._unreadable, "could not be read.", "could not be read."),
+            (self._without_text, "has no text.", "have no text."),
+            (
+                self._scanned,
+                "is a picture with hardly any text. If it is a scan, run text recognition (OCR) over it.",
+                "are pictures with hardly any text. If they are scans, run text recognition (OCR) over them.",
+            ),
+        ):
             if numbers:
                 which = f"{'Page' if len(numbers) == 1 else 'Pages'} {numbers_shown(numbers)}"
-                has = "has" if len(numbers) == 1 else "have"
-                told = f"{has} {told}" if told == "no text" else told
-                self._warnings.add(f"{which} {told}.")
+                self._warnings.add(f"{which} {one if len(numbers) == 1 else several}")
+
+
+def _is_a_picture(page: Any) -> bool:
+    """Whether one picture has most of the page."""
+    area = pdfium.FPDF_GetPageWidthF(page) * pdfium.FPDF_GetPageHeightF(page)
+    left, bottom, right, top = (ctypes.c_float() for _ in range(4))
+    for index in range(min(pdfium.FPDFPage_CountObjects(page), OBJECTS_LOOKED_AT_MAX)):
+        thing = pdfium.FPDFPage_GetObject(page, index)
+        if (
+            pdfium.FPDFPageObj_GetType(thing) == pdfium.FPDF_PAGEOBJ_IMAGE
+            and pdfium.FPDFPageObj_GetBounds(thing, left, bottom, right, top)
+            and (right.value - left.value) * (top.value - bottom.value) > area * PICTURE_SHARE
+        ):
+            return True
+    return False
