@@ -17,9 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import ctypes
 import faulthandler
-import gc
 import importlib
 import inspect
 import os
@@ -43,21 +41,20 @@ from holdfast.core.model import Leased
 from holdfast.core.payload import encode_payload, unstorable_output
 from holdfast.logs import CURRENT, LogSettings, log_to_stderr
 from holdfast.worker import isolation
+from holdfast.worker.bounded_process import (
+    EXIT_ORPHANED,
+    bytes_used,
+    die_with,
+    is_out_of_memory,
+    limit_memory,
+)
 from holdfast.worker.context import Context
-from holdfast.worker.handler_error import failure_of, is_out_of_memory
+from holdfast.worker.handler_error import failure_of
 from holdfast.worker.isolation import FunctionName
 
 WATCH_SECONDS = 0.25
 WORN_SHARE = 0.5
 """A process that holds on to more than this share of a step's limit does not run it: too little is left."""
-# Beyond the worker's, so that a system without memory takes the child and not the worker.
-OOM_SCORE_MORE = 200
-OOM_SCORE_MAX = 1000
-_PR_SET_PDEATHSIG = 1
-EXIT_ORPHANED = 97
-
-HAS_MEMORY_LIMITS = sys.platform == "linux"
-"""Elsewhere the system takes such a limit and does not keep it."""
 
 
 class Setup(msgspec.Struct, tag=True, frozen=True):
@@ -110,7 +107,7 @@ def main() -> None:
     connection_fd, trace_fd, worker_pid = map(int, sys.argv[1:4])
     for fd in (connection_fd, trace_fd):
         os.set_inheritable(fd, False)  # not for the programs that a handler starts
-    _die_with(worker_pid)
+    die_with(worker_pid)
     faulthandler.enable(trace_fd)
     for number in (signal.SIGINT, signal.SIGTERM):
         # A handler of our own: to ignore them would be passed on to the programs that a handler starts.
@@ -192,7 +189,7 @@ class Child:
                     )
 
                     join(call.traceparent)
-                _limit_memory(call.memory_bytes)
+                limit_memory(call.memory_bytes)
                 result = function(context)
                 if inspect.isawaitable(result):
                     result = self._await(result)
@@ -204,11 +201,11 @@ class Child:
         except BaseException as error:
             failure = failure_of(error, call.job, call.memory_bytes)
             worn = is_out_of_memory(error) or not isinstance(error, Exception)
-            return Answer(failure=failure, worn=worn, bytes_used=_bytes_used(call.memory_bytes))
+            return Answer(failure=failure, worn=worn, bytes_used=_bytes_used(call))
         del result
         if isinstance(output, Failure):
-            return Answer(failure=output, bytes_used=_bytes_used(call.memory_bytes))
-        return Answer(output, bytes_used=_bytes_used(call.memory_bytes))
+            return Answer(failure=output, bytes_used=_bytes_used(call))
+        return Answer(output, bytes_used=_bytes_used(call))
 
     def _await(self, awaitable: Awaitable[Any]) -> Any:
         async def awaited() -> tuple[Any, BaseException | None]:
@@ -269,37 +266,5 @@ def _not_loaded(error: BaseException, call: Call) -> Failure:
     )
 
 
-def _limit_memory(count: int | None) -> None:
-    """Data, not address space: it leaves out what a program maps and does not write (libraries, files, the
-    reserves of threads), so that the limit is near to what is really used."""
-    if count is not None and HAS_MEMORY_LIMITS:
-        _, most = resource.getrlimit(resource.RLIMIT_DATA)
-        soft = count if most == resource.RLIM_INFINITY else min(count, most)
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, most))
-
-
-def _bytes_used(memory_bytes: int | None) -> int:
-    """What counts towards a limit and was not given back."""
-    if not HAS_MEMORY_LIMITS:
-        return 0
-    used = _data_bytes()
-    if memory_bytes is not None and used > memory_bytes * WORN_SHARE:
-        gc.collect()
-        used = _data_bytes()
-    return used
-
-
-def _data_bytes() -> int:
-    with open("/proc/self/statm") as statm:
-        return int(statm.read().split()[5]) * resource.getpagesize()
-
-
-def _die_with(worker_pid: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "r+") as score:
-            more = min(int(score.read()) + OOM_SCORE_MORE, OOM_SCORE_MAX)
-            score.seek(0)
-            score.write(str(more))
-    if os.getppid() != worker_pid:  # it died before the system was asked
-        os._exit(EXIT_ORPHANED)
+def _bytes_used(call: Call) -> int:
+    return bytes_used(call.memory_bytes, collect_share=WORN_SHARE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures.thread
-import errno
 import time
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import msgspec
 from holdfast.core.failures import Failure, failure_from_exception
 from holdfast.core.model import Leased
 from holdfast.core.sizes import shown_bytes
+from holdfast.worker.bounded_process import is_out_of_memory
 
 _OURS = (
     str(Path(__file__).parent) + "/",
@@ -40,11 +40,6 @@ def failure_of(error: BaseException, job: Leased, memory_bytes: int | None = Non
 def is_ours(file: str) -> bool:
     """What leads from a worker to a handler."""
     return file.startswith(_OURS)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    # A mapping of memory that is refused is an OSError.
-    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
 
 
 def timed_out(job: Leased) -> Failure:

@@ -33,9 +33,8 @@ from holdfast.core.failures import Failure
 from holdfast.core.model import Completed, Failed, Leased
 from holdfast.core.sizes import shown_bytes
 from holdfast.logs import settings_in_use
+from holdfast.worker.bounded_process import EXIT_ORPHANED, HAS_MEMORY_LIMITS
 from holdfast.worker.child import (
-    EXIT_ORPHANED,
-    HAS_MEMORY_LIMITS,
     WORN_SHARE,
     Answer,
     Call,

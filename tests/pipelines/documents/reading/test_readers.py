@@ -18,12 +18,13 @@ from holdfast.core.catalogue import Category
 from holdfast.core.errors import PermanentError, TransientError
 from holdfast.core.failures import classify, failure_from_exception
 from holdfast.pipelines.documents.reading import readers as readers_module
-from holdfast.pipelines.documents.reading.child import HAS_MEMORY_LIMITS, answer_to, failure_of
+from holdfast.pipelines.documents.reading.child import answer_to, failure_of
 from holdfast.pipelines.documents.reading.chunk import Chunk, Facts, ReadLimits
 from holdfast.pipelines.documents.reading.messages import Failed, Part, Task
 from holdfast.pipelines.documents.reading.readers import Readers, readers
 from holdfast.pipelines.documents.reading.reading_process import ended_with, looks_out_of_memory
 from holdfast.pipelines.documents.reading.refusals import ReaderFailed
+from holdfast.worker.bounded_process import HAS_MEMORY_LIMITS
 
 LONG_SECONDS = 30.0
 

@@ -11,8 +11,6 @@ children: they are heard here and nothing is done.
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import errno
 import faulthandler
 import gc
 import os
@@ -31,24 +29,25 @@ from holdfast.core.errors import PermanentError, TransientError
 from holdfast.pipelines.documents.reading.chunk import Chunk
 from holdfast.pipelines.documents.reading.document import read_document
 from holdfast.pipelines.documents.reading.messages import Failed, Part, Read, Ready, Task, decode_task, encode
+from holdfast.worker.bounded_process import (
+    EXIT_ORPHANED,
+    bytes_used,
+    die_with,
+    is_out_of_memory,
+    limit_memory,
+)
 
 WATCH_SECONDS = 0.25
 TRACE_CHARS_MAX = 8_000
 MESSAGE_CHARS_MAX = 2_000
-EXIT_ORPHANED = 97
-OOM_SCORE_MORE = 200
-OOM_SCORE_MAX = 1000
-_PR_SET_PDEATHSIG = 1
-
-HAS_MEMORY_LIMITS = sys.platform == "linux"
-"""Elsewhere the system takes such a limit and does not keep it."""
+COLLECT_SHARE = 1 / 4
 
 
 def main() -> None:
     """Called by the pool's command line: the connection, and the pool's process."""
     connection_fd, parent_pid = map(int, sys.argv[1:3])
     os.set_inheritable(connection_fd, False)
-    _die_with(parent_pid)
+    die_with(parent_pid)
     faulthandler.enable()
     gc.set_threshold(20_000, 20, 20)  # readers make many small things, and hardly any circles of them
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -73,7 +72,7 @@ def answer_to(task: Task, connection: Connection[Any, Any]) -> Read | Failed:
     try:
         try:
             hand_on([], 0.0)  # from here on what becomes of this process is the document's doing
-            _limit_memory(memory_bytes)
+            limit_memory(memory_bytes)
             facts = read_document(Path(task.path), task.filename, task.limits, hand_on)
         finally:
             # Whatever is told of a lack of memory needs some.
@@ -83,8 +82,8 @@ def answer_to(task: Task, connection: Connection[Any, Any]) -> Read | Failed:
         # Its traceback held all that was being read.
         error.__traceback__ = None
     else:
-        return Read(facts, _bytes_used(memory_bytes))
-    failed.bytes_used = _bytes_used(memory_bytes)
+        return Read(facts, bytes_used(memory_bytes, collect_share=COLLECT_SHARE))
+    failed.bytes_used = bytes_used(memory_bytes, collect_share=COLLECT_SHARE)
     return failed
 
 
@@ -103,11 +102,6 @@ def failure_of(error: Exception) -> Failed:
     return Failed("failed", f"{type(error).__name__}: {error}"[:MESSAGE_CHARS_MAX], trace=trace)
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    # A mapping of memory that is refused is an OSError.
-    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
-
-
 def _watch(connection: Connection[Any, Any], parent_pid: int) -> None:
     """End the process when nobody waits for it any more."""
     hung_up = select.poll()
@@ -116,40 +110,3 @@ def _watch(connection: Connection[Any, Any], parent_pid: int) -> None:
         time.sleep(WATCH_SECONDS)
         if os.getppid() != parent_pid or hung_up.poll(0):
             os._exit(EXIT_ORPHANED)
-
-
-def _limit_memory(count: int | None) -> None:
-    """Data, not address space: it leaves out what a program maps and does not write (libraries, files, the
-    reserves of threads), so that the limit is near to what is really used."""
-    if count is not None and HAS_MEMORY_LIMITS:
-        _, most = resource.getrlimit(resource.RLIMIT_DATA)
-        soft = count if most == resource.RLIM_INFINITY else min(count, most)
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, most))
-
-
-def _bytes_used(memory_bytes: int | None) -> int:
-    """What counts towards a limit and was not given back."""
-    if not HAS_MEMORY_LIMITS:
-        return 0
-    used = _data_bytes()
-    if memory_bytes is not None and used > memory_bytes // 4:
-        gc.collect()
-        used = _data_bytes()
-    return used
-
-
-def _data_bytes() -> int:
-    with open("/proc/self/statm") as statm:
-        return int(statm.read().split()[5]) * resource.getpagesize()
-
-
-def _die_with(parent_pid: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "r+") as score:
-            # Beyond the worker's, so that a system without memory takes the child and not the worker.
-            more = min(int(score.read()) + OOM_SCORE_MORE, OOM_SCORE_MAX)
-            score.seek(0)
-            score.write(str(more))
-    if os.getppid() != parent_pid:  # it died before the system was asked
-        os._exit(EXIT_ORPHANED)

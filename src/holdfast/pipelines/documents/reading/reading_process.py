@@ -13,6 +13,7 @@ import time
 from multiprocessing.connection import Pipe
 
 from holdfast.pipelines.documents.reading.messages import FromChild, Task, decode_answer, encode
+from holdfast.worker.bounded_process import data_bytes
 
 LOOK_SECONDS = 0.5
 END_SECONDS_MAX = 2.0
@@ -33,7 +34,6 @@ _OUT_OF_MEMORY = re.compile(
 )
 # How a program ends that gives up, or uses memory that it did not get.
 _GAVE_UP = frozenset({signal.SIGABRT, signal.SIGTRAP, signal.SIGILL, signal.SIGSEGV, signal.SIGBUS})
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class ReadingProcess:
@@ -92,8 +92,7 @@ class ReadingProcess:
     def data_bytes(self) -> int:
         """What it uses of its memory limit just now; 0 where that is not told."""
         try:
-            with open(f"/proc/{self._popen.pid}/statm") as statm:
-                return int(statm.read().split()[5]) * _PAGE_BYTES
+            return data_bytes(self._popen.pid)
         except (OSError, IndexError):
             return 0
 
