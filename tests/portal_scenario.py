@@ -19,6 +19,7 @@ import httpx
 from examples.portal import (
     HUGE_ANNOUNCED,
     TROUBLES,
+    Answer,
     Entry,
     Portal,
     break_at,
@@ -30,6 +31,7 @@ from examples.portal import (
 __all__ = [
     "HUGE_ANNOUNCED",
     "TROUBLES",
+    "Answer",
     "Entry",
     "Heard",
     "Portal",

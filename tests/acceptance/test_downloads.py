@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import signal
+import threading
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -21,12 +23,13 @@ from holdfast.core.model import Event, EventType, ExecutionStatus
 from holdfast.engine.batch_view import BatchItem, BatchView
 from holdfast.pipelines.downloads.playbook import playbook_text
 from holdfast.pipelines.downloads.settings import DownloadSettings
-from portal_scenario import Entry, Portal, content_of
+from portal_scenario import Answer, Entry, Portal, content_of
 from running import eventually, run
 
 SCRIPT = Path(__file__).parent / "downloads_app.py"
 ITEMS = 300
 AT_ONCE = 6
+ANSWERED_FIRST = 20
 SIZE = 30_000
 LARGE_SIZE = 2_000_000
 WITHIN = 180.0
@@ -71,8 +74,26 @@ def item(portal: Portal, report: str) -> dict[str, Any]:
     }
 
 
+class PausingPortal(Portal):
+    """In the middle of the requests it answers only the urgent one, until it is told to go on."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.goes_on = threading.Event()
+        self._let_in = 0
+
+    def request(self, number: int, body: bytes, key: str | None) -> Answer:
+        if json.loads(body)["report"] != URGENT:
+            with self.lock:
+                self._let_in += 1
+                is_held = self._let_in > ANSWERED_FIRST
+            if is_held:
+                self.goes_on.wait(WITHIN)
+        return super().request(number, body, key)
+
+
 class Story:
-    def __init__(self, hf: Holdfast, portal: Portal, fleet: Fleet, folder: Path) -> None:
+    def __init__(self, hf: Holdfast, portal: PausingPortal, fleet: Fleet, folder: Path) -> None:
         self.hf = hf
         self.portal = portal
         self.fleet = fleet
@@ -108,12 +129,12 @@ class Story:
         await self.assert_dead_told(view, items)
 
     async def submit_urgent(self) -> Batch:
-        """In the middle of the requests of the others. It is asked for before any worker is killed: one that
-        took it and died at once would have it wait for its lease."""
-        await eventually(lambda: len(self.seen("request")) >= 20, WITHIN)
+        """In the middle of the requests of the others, of which none is answered before it is asked for."""
+        await eventually(lambda: len(self.seen("request")) > ANSWERED_FIRST, WITHIN)
         self.urgent_from = len(self.portal.log)
         batch = await self.hf.batch("downloads", [item(self.portal, URGENT)], lane="manual")
         await eventually(lambda: self.seen("request", URGENT), WITHIN)
+        self.portal.goes_on.set()
         return batch
 
     async def kill_who_has(self, batch: Batch, report: str, phase: str) -> None:
@@ -176,6 +197,7 @@ class Story:
         behind = self.portal.log[self.urgent_from :]
         asked = [n for n, entry in enumerate(behind) if (entry.phase, entry.report) == ("request", URGENT)]
         place = asked[0]  # again, where its worker was killed
+        # Before it come at most those that took the places of others that were about to be answered.
         assert place <= 2 * AT_ONCE, "it waited behind the others"
         assert len([entry for entry in behind[place:] if entry.phase == "request"]) > ITEMS // 3
 
@@ -205,9 +227,9 @@ def test_each_report_is_downloaded_whole_and_once_whoever_dies(
     monkeypatch.setenv("HOLDFAST_STORAGE", str(tmp_path / "files"))
     hf = Holdfast(store_url)
 
-    async def scenario(portal: Portal, fleet: Fleet) -> None:
+    async def scenario(portal: PausingPortal, fleet: Fleet) -> None:
         async with hf:
             await Story(hf, portal, fleet, tmp_path).play()
 
-    with Portal(plan=troubles, hang_seconds=600) as portal, Fleet(tmp_path, store_url) as fleet:
+    with PausingPortal(plan=troubles, hang_seconds=600) as portal, Fleet(tmp_path, store_url) as fleet:
         run(scenario(portal, fleet), 500)
