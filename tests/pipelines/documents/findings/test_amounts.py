@@ -188,3 +188,55 @@ def test_many_shares_leave_room_for_money() -> None:
     found = found_in(text, "amount")
     assert len(found) == 80
     assert sum("currency" in each.value for each in found) == 50
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [
+        ("Die Kaution beträgt 3.000 EUR.", "3000"),
+        ("The deposit is EUR 1.500 in all.", "1500"),
+        ("We pay €1,234 in March.", "1234"),
+        ("Preis 12,50 EUR; 1.500 EUR", "1500"),
+    ],
+)
+def test_money_has_no_three_decimals(text: str, amount: str) -> None:
+    assert amount in [found for found, _ in amounts(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [
+        ("Shares were sold at $1.125 each.", "1.125"),
+        ("It costs 12.50 EUR, and 1.125 EUR by the piece.", "1.125"),
+    ],
+)
+def test_three_decimals_are_read_where_the_document_writes_them(text: str, amount: str) -> None:
+    assert amount in [found for found, _ in amounts(text)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The rent\n\nEUR\n\n500 people came.\n",
+        "Prices in EUR\n\n2024 was a good year for 100 people.",
+        "Currency;Amount\nGBP;1500\nEUR;2500\n",
+        "GBP;1500\nEUR;2500\nUSD;3500\n",
+        "GBP,1500\nEUR,2500\nUSD,3500\n",
+        "Currency\tAmount\nGBP\t1500\nEUR\t2500\n",
+    ],
+)
+def test_a_currency_on_another_line_is_of_what_stands_there(text: str) -> None:
+    assert amounts(text) == []
+
+
+def test_a_currency_in_another_row_is_of_what_stands_there() -> None:
+    rows = "Currency | Amount\nGBP | 1,500\nEUR | 2,500\nUSD | EUR\n1 | 2"
+    assert found_in([table(rows)], "amount") == []
+
+
+def test_an_amount_goes_over_the_end_of_a_line_within_a_paragraph() -> None:
+    text = (
+        "The tenant pays each month in advance the sum of EUR\n1,250.00 to the landlord, and for stairs 9\n"
+        "EUR more, as agreed."
+    )
+    assert amounts(text) == [("1250", "EUR"), ("9", "EUR")]

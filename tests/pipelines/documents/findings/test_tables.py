@@ -290,3 +290,41 @@ def test_a_heading_names_a_table_without_a_sheet() -> None:
 def test_a_range_that_is_none_is_shown_as_it_is() -> None:
     [found] = found_in([table("n | x\na | 1.5\nb | 2.5", cells="all of it", sheet="S")], "table")
     assert found.value["cells"] == "all of it"
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ("Item | Amount\nChairs | 2000\nDesks | 3000\nLamps | 4000", {"Amount": ("2000", "4000")}),
+        ("Date | Betrag\n2024-01-01 | 2020\n2024-01-02 | 35", {"Betrag": ("35", "2020")}),
+        ("Name | Salary\nAnn | 1950\nBob | 2050", {"Salary": ("1950", "2050")}),
+        ("Year | City\n2019 | Oslo\n2020 | Bergen", {"Year": ("2019", "2020")}),
+    ],
+)
+def test_a_row_of_a_thing_is_no_header_where_its_figures_look_like_years(
+    rows: str, told: dict[str, tuple[str, str]]
+) -> None:
+    assert {name: (one["min"], one["max"]) for name, one in columns(rows).items()} == told
+
+
+@pytest.mark.parametrize(
+    "above", ["", "Balance sheet |  | \n", "Region | Sales | Sales\n"], ids=["nothing", "title", "names"]
+)
+def test_years_name_columns_below_other_words(above: str) -> None:
+    first = "Region" if not above else ""
+    told = columns(f"{above}{first} | 2022 | 2023\nNorth | 5 | 6\nSouth | 7 | 8")
+    assert {name: one["sum"] for name, one in told.items()} == {"2022": "12", "2023": "14"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "most"),
+    [
+        ("Posten | Betrag EUR\nMiete | 1.000\nKaution | 3.000", "3000"),
+        ("Item | Price\nChair | 1.500 €\nDesk | 2.500 €", "2500"),
+        ("Item | Price ($)\nScrew | 1.125\nNail | 2.250", "2.25"),
+        ("Item | Weight kg\nScrew | 1.125\nNail | 2.250", "2.25"),
+    ],
+)
+def test_money_in_a_table_has_no_three_decimals(rows: str, most: str) -> None:
+    [column] = columns(rows).values()
+    assert column["max"] == most

@@ -47,7 +47,46 @@ def test_text_is_read_in_its_encoding(text: str, codec: str, shown: str, read) -
     document = read(text.encode(codec), "a.txt")
     assert document.text == text.strip()
     assert document.facts.encoding == shown
-    assert document.facts.warnings == []
+    guessed = [f"Its encoding was guessed: {shown}."] if shown.startswith("cp") and shown != "cp1252" else []
+    assert [told.partition(" Where")[0] for told in document.facts.warnings] == guessed
+
+
+ONE_SENTENCE = {
+    "tr": "Kira sözleşmesi: kiracı her ay kirayı peşin öder, çatının onarımı ev sahibine aittir.",
+    "pl": "Umowa najmu: najemca będzie płacić czynsz co miesiąc z góry; żółta łódź należy do klubu.",
+    "cs": "Nájemní smlouva: nájemce platí vždy předem; žluťoučký kůň úpěl ďábelské ódy u řeky.",
+    "hu": "Bérleti szerződés: a bérlő minden hónapban előre fizeti a díjat, a tetőt a tulajdonos őrzi.",
+    "de": "Mietvertrag: für größere Schäden am Dach haftet der Vermieter, kleinere trägt der Mieter.",
+    "pt": "Contrato: as condições são válidas, os cartões e o pão não; o inquilino não paga em março.",
+    "fr": "Contrat de location : le locataire paie à l'avance ; où qu'il soit, l'été, le jardin est fermé.",
+    "ru": "Договор аренды: арендатор платит каждый месяц вперёд, договор заключён на один год.",
+    "el": "Σύμβαση μίσθωσης: ο μισθωτής πληρώνει κάθε μήνα προκαταβολικά για ένα έτος.",
+    "ja": "賃貸借契約書。借主は毎月前払いで家賃を支払う。契約期間は一年とする。",
+    "zh": "租赁合同。承租人每月预付租金。合同期限为一年，经双方同意可以延长。",
+    "ko": "임대차 계약서. 임차인은 매월 임대료를 선불로 지급한다. 계약 기간은 일 년이다.",
+}
+
+
+@pytest.mark.parametrize(
+    ("language", "codec"),
+    [
+        *(("tr", "cp1254"), ("tr", "iso8859-9"), ("pl", "cp1250"), ("pl", "iso8859-2"), ("cs", "cp1250")),
+        *(("cs", "iso8859-2"), ("hu", "cp1250"), ("hu", "iso8859-2"), ("de", "cp850"), ("de", "mac_roman")),
+        *(
+            ("de", "latin-1"),
+            ("pt", "cp1252"),
+            ("fr", "cp1252"),
+            ("fr", "mac_roman"),
+            ("ru", "koi8-r"),
+            ("ru", "cp1251"),
+        ),
+        *(("ru", "cp866"), ("ru", "iso8859-5"), ("el", "cp1253"), ("el", "iso8859-7"), ("ja", "shift_jis")),
+        *(("ja", "euc_jp"), ("ja", "iso2022_jp"), ("zh", "gb18030"), ("ko", "euc_kr")),
+    ],
+)
+def test_a_sentence_shows_its_encoding(language: str, codec: str, read) -> None:
+    text = ONE_SENTENCE[language]
+    assert read(text.encode(codec), "a.txt").text == text
 
 
 def test_line_ends_of_all_kinds_are_line_ends(read) -> None:

@@ -31,6 +31,7 @@ from holdfast.pipelines.documents.findings.money_words import (
     TIMES_OF_DECIMAL_COMMA,
     WORDS,
     may_have_amounts,
+    may_part_thousands,
 )
 from holdfast.pipelines.documents.findings.numerals import NUMBER, DecimalMark, number_of, plain
 from holdfast.pipelines.documents.findings.passage import Passage, context_of
@@ -130,6 +131,8 @@ def amounts_in(passage: Passage, mark: DecimalMark) -> Iterator[tuple[int, int, 
     for number in numbers:
         if not _CLAUSE.fullmatch(number[0]) or _has_unit(text, number):
             mark.see(number[0])
+        if _is_plain_money(text, number):
+            mark.see_money(number[0])
     is_comma = mark.is_comma(passage.language in DECIMAL_COMMA)
     taken = behind = 0
     lent = _Borrowed()
@@ -155,6 +158,17 @@ def amounts_in(passage: Passage, mark: DecimalMark) -> Iterator[tuple[int, int, 
 def _has_unit(text: str, number: re.Match[str]) -> bool:
     behind = AFTER.match(text, number.end())
     return bool(behind and behind[0]) or text[number.start() - 1 : number.start()] in SIGNS
+
+
+def _is_plain_money(text: str, number: re.Match[str]) -> bool:
+    """With its currency, and not in thousands or millions."""
+    behind = AFTER.match(text, number.end())
+    if behind is None or behind["times"] or behind["share"]:
+        return False
+    start = number.start()
+    ahead = BEFORE.search(text[max(0, start - BEFORE_CHARS) : start])
+    unit = (ahead[0] if ahead else "") + (behind["unit"] or "")
+    return bool(unit) and may_part_thousands(number[0], unit)
 
 
 def _range(text: str, first: re.Match[str], second: re.Match[str], is_comma: bool) -> tuple[str, _Borrowed]:

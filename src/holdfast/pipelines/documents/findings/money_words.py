@@ -191,7 +191,8 @@ def _one_of(words: Iterable[str]) -> str:
     return "|".join(re.escape(word) for word in sorted(words, key=lambda word: (-len(word), word)))
 
 
-_SPACE = f"[{SPACES}\n]"
+# A currency on another line belongs to what stands there: lines of one paragraph come as one.
+_SPACE = f"[{SPACES}]"
 _SIGN = f"[{''.join(SIGNS)}]"
 _CODE = f"(?-i:{_one_of(CODES)})"
 _SHARE_WORD = _one_of(word for word in SHARES if len(word) > 1)
@@ -213,6 +214,20 @@ _HINT_WORDS = (
         "bps",
     ),
 )
+
+
+_CURRENCY = re.compile(rf"{_SIGN}|(?<!\w){_CODE}(?!\w)")
+_WITH_POINT = re.compile(r"[$£]|USD|GBP")
+
+
+def has_currency(text: str) -> bool:
+    """Whether it names one by its sign or its code."""
+    return _CURRENCY.search(text) is not None
+
+
+def may_part_thousands(number: str, beside: str) -> bool:
+    """Dollars and pounds have a point before their decimals: $1.125 is a price of something small."""
+    return "." not in number or _WITH_POINT.search(beside) is None
 
 
 def may_have_amounts(text: str) -> bool:
@@ -239,7 +254,7 @@ BEFORE = re.compile(
     rf"(?:(?:(?<!\w)(?P<beside>{_one_of(CODES)}) ?)?"
     rf"(?:(?P<letters>(?<!\w)[A-Z]{{1,2}})?(?P<dollar>\$)|(?P<mark>{_SIGN}))"
     rf"|(?:(?<![A-Za-z])|(?<=[kTM]))(?P<code>{_one_of(CODES)}|SFr|Rs)\.?)"
-    rf"{_SPACE}?(?P<sign>[\u2212\u2013-]?)(?P<open>\(?)$"
+    rf"{_SPACE}?(?P<sign>[\u2212\u2013-]?)(?P<open>\(?)\Z"
 )
 BEFORE_CHARS = 12
 # Between two numbers of a range: the first may leave its currency or its millions to the second.
@@ -250,4 +265,4 @@ RANGE = re.compile(
 )
 RANGE_CHARS_MAX = 16
 # The characters that may end what BEFORE finds, for a quick look.
-MAY_END_AHEAD = frozenset(f"{SPACES}\n-\u2212\u2013(.") | frozenset(SIGNS) | frozenset("".join(CODES) + "rs")
+MAY_END_AHEAD = frozenset(f"{SPACES}-\u2212\u2013(.") | frozenset(SIGNS) | frozenset("".join(CODES) + "rs")

@@ -21,6 +21,7 @@ NUMBER_OF_COLUMN = re.compile(
     rf"(?<![\d.,])(?:\d{{1,3}}(?:[{_HARD_SPACES}]\d{{3}}){{1,5}}(?!\d)(?:[.,]\d{{1,4}}(?!\d))?|\d+(?:[.,'’]\d+)*)"
 )
 _THOUSANDS = re.compile(r"\d{1,3}(?:\D\d{3})+")
+_THOUSANDS_OF_MONEY = re.compile(r"[1-9]\d{0,2}[.,]\d{3}")
 _INDIAN_THOUSANDS = re.compile(r"\d{1,2}(?:,\d{2})+,\d{3}")
 
 
@@ -75,10 +76,13 @@ def shows_comma_decimal(text: str) -> bool | None:
 
 
 class DecimalMark:
-    """Which decimal mark a document uses, as far as its numbers so far tell."""
+    """Which decimal mark a document uses, as far as its numbers so far tell. Where none can be read in one
+    way only, amounts of money tell: hardly any has three decimals, so 1.500 EUR is written by who writes
+    1.500,00."""
 
     def __init__(self) -> None:
         self._commas = self._points = 0
+        self._commas_by_money = self._points_by_money = 0
 
     def see(self, number: str) -> None:
         shown = shows_comma_decimal(number)
@@ -86,14 +90,22 @@ class DecimalMark:
             self._commas += shown
             self._points += not shown
 
+    def see_money(self, number: str) -> None:
+        if _THOUSANDS_OF_MONEY.fullmatch(number):
+            self._commas_by_money += "." in number
+            self._points_by_money += "," in number
+
     @property
     def is_seen(self) -> bool:
         return self._commas + self._points > 0
 
     def is_comma(self, by_language: bool) -> bool:
-        if self._commas > 2 * self._points:
+        commas, points = self._commas, self._points
+        if not self.is_seen:
+            commas, points = self._commas_by_money, self._points_by_money
+        if commas > 2 * points:
             return True
-        if self._points > 2 * self._commas:
+        if points > 2 * commas:
             return False
         return by_language
 

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _SHORT_LINE = 0.7
+# What parts the cells of a row, where nobody would write it so in a sentence.
+_CELL_MARK = re.compile(r"\t|\||;(?=\S)|,(?=[^\s\d])|(?<=[^\s\d]),(?=\d)")
 _ITEM = re.compile(r"(?:[•●▪◦‣∙*–—-]|\(?[0-9]{1,3}[.)]|\(?[a-zA-Z][.)])\s")
 # A mark with neither another one before it: of a row of marks only the first is looked at.
 _END = re.compile(r"(?<![.!?…])[.!?…]{1,4}[\"'”’»“)\]]{0,3}(?=\s|$)")
@@ -186,6 +188,8 @@ def paragraphs(text: str) -> Iterator[str]:
 
 def _begins_anew(before: str, line: str, width: int) -> bool:
     if _ITEM.match(line):
+        return True
+    if (cells := len(_CELL_MARK.findall(line))) and cells == len(_CELL_MARK.findall(before)):
         return True
     if line[0].islower() or before[-1] in ",-":
         return False

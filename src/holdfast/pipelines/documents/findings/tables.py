@@ -7,6 +7,7 @@ repeats the header row. Tables without figures are told nowhere: they are text.
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,15 +17,20 @@ from holdfast.pipelines.documents.findings.column_text import text_tables
 from holdfast.pipelines.documents.findings.columns import COLUMNS_TOLD_MAX, Columns
 from holdfast.pipelines.documents.findings.finding import CHUNKS_MAX, MOST, Finding, finding, shortened
 from holdfast.pipelines.documents.findings.language import DECIMAL_COMMA
-from holdfast.pipelines.documents.findings.numerals import DecimalMark
+from holdfast.pipelines.documents.findings.money_words import SIGNS, has_currency, may_part_thousands
+from holdfast.pipelines.documents.findings.numerals import SPACES, DecimalMark
 from holdfast.pipelines.documents.findings.passage import Passage
 
 CELL_MARK = " | "
 _HELD_MOST = 4 * MOST["table"]
 _ROWS_BEFORE_FIGURES = 5
 _CELLS_SEEN_FOR_MARK = 60
+_CELL_CHARS_FOR_MARK = 24
+_NAME_CHARS_FOR_MARK = 80
 _TOLD_COLUMNS = 6
 
+_WHOLE_MONEY = re.compile(r"\d[.,]\d{3}(?!\d)")
+_AROUND_NUMBER = "".join({*SPACES, *SIGNS, *string.ascii_letters, *"-\u2212()."})
 _RANGE = re.compile(r"([A-Z]{1,3})(\d{1,7})(?::([A-Z]{1,3})(\d{1,7}))?")
 _YEAR = re.compile(r"(?:FY ?)?(?:19|20)\d\d(?:[/-]\d\d)?[A-Z]?")
 
@@ -45,15 +51,26 @@ class _Table:
 
     def add(self, row: list[str], *, comma_is_decimal: bool) -> None:
         if self.columns is None:
-            has_figures = any(
-                number_in(cell, comma_is_decimal=comma_is_decimal) and not _YEAR.fullmatch(cell)
-                for cell in row
-            )
-            if not has_figures and len(self.waiting) < _ROWS_BEFORE_FIGURES:
+            if not self._has_figures(row, comma_is_decimal) and len(self.waiting) < _ROWS_BEFORE_FIGURES:
                 self.waiting.append(row)
                 return
             self.columns = Columns(self._names(row))
         self.columns.add(row, comma_is_decimal=comma_is_decimal)
+
+    def _has_figures(self, row: list[str], comma_is_decimal: bool) -> bool:
+        """Years alone are names of columns, unless the row is one of a thing and its columns have names."""
+        places = [
+            place
+            for place, cell in enumerate(row)
+            if number_in(cell, comma_is_decimal=comma_is_decimal) is not None
+        ]
+        if not all(_YEAR.fullmatch(row[place]) for place in places):
+            return True
+        above = self.waiting[-1] if self.waiting else []
+        are_named = len(above) > max(places, default=0) and not any(
+            is_blank(above[place]) for place in places
+        )
+        return bool(places) and are_named and not is_blank(row[0])
 
     def _names(self, first: list[str]) -> list[str]:
         """The last row of words, where it names at least half of the columns."""
@@ -89,10 +106,10 @@ class Tables:
             for line in (passage.fresh if is_continued else passage.text).split("\n")
             if line.strip()
         ]
-        self._learn(rows)
-        is_comma = self._mark.is_comma(passage.language in DECIMAL_COMMA)
         if rows and not table.header:
             table.header = rows[0]
+        self._learn(table.header, rows)
+        is_comma = self._mark.is_comma(passage.language in DECIMAL_COMMA)
         for row in rows:
             if is_continued and row == table.header:
                 continue
@@ -103,7 +120,7 @@ class Tables:
             table = self._begun(passage)
             _note(table, passage)
             table.columns = Columns(found.names)
-            self._learn(found.rows)
+            self._learn(found.names, found.rows)
             is_comma = self._mark.is_comma(passage.language in DECIMAL_COMMA)
             for row in found.rows:
                 table.columns.add(row, comma_is_decimal=is_comma)
@@ -123,15 +140,24 @@ class Tables:
             return not table.header or repeated == table.header or passage.sheet is None
         return _adjoin(table.cells[-1] if table.cells else None, passage.cells)
 
-    def _learn(self, rows: list[list[str]]) -> None:
+    def _learn(self, header: list[str], rows: list[list[str]]) -> None:
         seen = 0
         for row in rows:
-            for cell in row:
-                if cell and cell[-1].isdecimal() and len(cell) < 24:
+            for place, cell in enumerate(row):
+                if not cell or len(cell) >= _CELL_CHARS_FOR_MARK:
+                    continue
+                if cell[-1].isdecimal():
                     self._mark.see(cell.lstrip("-\u2212(€$£ "))
                     seen += 1
+                if _WHOLE_MONEY.search(cell):
+                    self._learn_money(cell, header[place] if place < len(header) else "")
             if seen > _CELLS_SEEN_FOR_MARK:
                 break
+
+    def _learn_money(self, cell: str, name: str) -> None:
+        beside = f"{cell} {name[:_NAME_CHARS_FOR_MARK]}"
+        if has_currency(beside) and may_part_thousands(cell, beside):
+            self._mark.see_money(cell.strip(_AROUND_NUMBER))
 
     def _close(self) -> None:
         table, self._open = self._open, None

@@ -1,8 +1,8 @@
 """What the bytes of a text mean: whether they are text at all, and in which encoding.
 
 A byte order mark is believed; then UTF-8 where all of the file is; then UTF-16 without its mark, which has a
-zero in every second byte; then what the frequencies of the bytes look like; and what is left is cp1252, as
-most of such files are.
+zero in every second byte. The rest is guessed: by the letters that languages in Latin have
+(`latin_letters.py`), or by how frequent its bytes are; and what is left is cp1252, as most of such files are.
 """
 
 from __future__ import annotations
@@ -12,11 +12,15 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from holdfast.pipelines.documents.reading.latin_letters import explained
+
 SAMPLE_BYTES = 64 * 1024
 BLOCK_BYTES = 1024**2
 CONTROL_SHARE_MAX = 0.01
 BROKEN_SHARE_MAX = 0.02
 """Of the characters beyond ASCII in what is UTF-8 but for a few bytes."""
+EXPLAINED_SHARE_MIN = 0.9
+"""Of the letters beyond ASCII, for an encoding of Latin letters to be taken."""
 FEW_LETTERS = 24
 """With fewer letters beyond ASCII than this, their frequencies say nothing."""
 
@@ -32,9 +36,31 @@ _CONTROLS = bytes(sorted({*range(0x20), 0x7F} - {8, 9, 10, 11, 12, 13, 27}))
 _UNDEFINED_IN_CP1252 = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
 
 
+# Of those that charset-normalizer knows the ones that texts are in.
+_OTHER_THAN_LATIN = [
+    *(
+        "cp1251",
+        "koi8_r",
+        "koi8_u",
+        "iso8859_5",
+        "cp866",
+        "mac_cyrillic",
+        "cp1253",
+        "iso8859_7",
+        "cp1255",
+        "cp1256",
+    ),
+    *("cp1258", "iso8859_8", "iso8859_6", "cp874", "cp932", "euc_jp", "gb18030", "big5", "cp949", "johab"),
+]
+# Only seven bits, and so ASCII to whoever does not know it.
+_JAPANESE_BY_ESCAPES = re.compile(rb"\x1b\$[@B]|\x1b\(J")
+
+
 class Encoding(NamedTuple):
     codec: str
     shown: str
+    is_guess: bool = False
+    """And not one that is most likely anyway."""
 
 
 def mark_of(head: bytes) -> str | None:
@@ -76,6 +102,8 @@ def encoding_of(path: Path) -> Encoding:
             file.seek(max(at - SAMPLE_BYTES // 2, 0))
             sample = head + file.read(SAMPLE_BYTES * 4) if at else file.read(SAMPLE_BYTES * 4)
             return _guessed(_with_strange_bytes(sample))
+    if is_ascii and _JAPANESE_BY_ESCAPES.search(head):
+        return Encoding("iso2022_jp", "iso-2022-jp")
     return Encoding("utf-8", "utf-8")
 
 
@@ -92,18 +120,20 @@ def _guessed(sample: bytes) -> Encoding:
     beyond = len(text) - len(text.encode("ascii", "ignore"))
     if broken <= 1 + beyond * BROKEN_SHARE_MAX and beyond > 4 * broken:
         return Encoding("utf-8", "utf-8")
+    latin = explained(sample)
+    if latin is not None and latin.share >= EXPLAINED_SHARE_MIN:
+        return _guess(latin.codec)
     letters = len(sample) - len(sample.decode("ascii", "ignore"))
-    may_be_western = not _UNDEFINED_IN_CP1252.search(sample)
-    if letters < FEW_LETTERS and may_be_western:
-        return Encoding("cp1252", "cp1252")
+    if letters < FEW_LETTERS and not _UNDEFINED_IN_CP1252.search(sample):
+        return _guess("cp1252")
     from charset_normalizer import from_bytes
 
-    best = from_bytes(sample, cp_exclusion=["utf_7", "cp037", "cp273", "cp500", "cp1026", "cp1140"]).best()
-    if best is None or best.encoding == "ascii":
-        return Encoding("cp1252", "cp1252")
-    if may_be_western and sample.decode("cp1252") == sample.decode(best.encoding, "replace"):
-        return Encoding("cp1252", "cp1252")  # one of several that say the same
-    return Encoding(best.encoding, best.encoding.replace("_", "-"))
+    best = from_bytes(sample, cp_isolation=_OTHER_THAN_LATIN).best()
+    return _guess("cp1252" if best is None else best.encoding)
+
+
+def _guess(codec: str) -> Encoding:
+    return Encoding(codec, codec.replace("_", "-"), is_guess=codec != "cp1252")
 
 
 def _utf_16_without_mark(head: bytes) -> str | None:

@@ -29,5 +29,10 @@ def read_txt(path: Path, filename: str, chunker: Chunker, facts: Facts, warnings
     chunker.place()
     if not chunker.characters:
         raise empty(f"{shown(filename)} has only white space.")
+    if encoding.is_guess:
+        warnings.add(
+            f"Its encoding was guessed: {encoding.shown}. Where letters are wrong, save the file as UTF-8 and"
+            " upload it again."
+        )
     if lost:
         warnings.add(f"{lost:,} characters could not be read as {encoding.shown}, and are lost.")
