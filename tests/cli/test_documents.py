@@ -188,6 +188,8 @@ def test_a_full_retry_says_what_it_would_lose(failed: str, way: str) -> None:
         assert said.code == 2
         assert "A full retry of document 1 discards what was done: 1 chunk." in said.err
         assert "holdfast documents retry 1 --full --yes" in said.err
+        forced = holdfast(url, "documents", "retry", 1, "--full", "--force")
+        assert "holdfast documents retry 1 --full --yes --force" in forced.err
         both = holdfast(url, "documents", "retry", 1, "--full", "--from", "parsing")
         assert both.code == 2 and "leave out --from" in both.err
         sure = holdfast(url, "documents", "retry", 1, "--full", "--yes")
@@ -219,6 +221,13 @@ def test_passages_are_found_with_their_places(sqlite_url: str, tmp_path: Path, w
         assert "crane stays in Bergen" in said.out and "Only words" not in said.err
         found = holdfast(url, "documents", "search", "crane", "--document", 1, "--json").json
         assert found["items"][0]["document_id"] == 1 and found["items"][0]["score"] > 0
+
+
+@pytest.mark.parametrize("words", ["", "  "])
+def test_a_search_for_nothing_says_so(sqlite_url: str, way: str, words: str) -> None:
+    with by_way(way, sqlite_url) as url:
+        said = holdfast(url, "documents", "search", words)
+    assert said.code == 2 and "There is nothing to search for." in said.err
 
 
 def test_a_terminal_marks_what_was_looked_for(sqlite_url: str, tmp_path: Path) -> None:

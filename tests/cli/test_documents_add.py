@@ -140,7 +140,7 @@ def test_one_file_that_cannot_be_taken_in_keeps_no_other_from_it(
     with served(sqlite_url) as address:
         told = holdfast(address, "documents", "add", *files, "--no-wait", "--json")
     codes = [one["error"]["code"] for one in told.json["refused"]]
-    assert told.code == 1 and codes == ["request_too_large", "invalid_input"]
+    assert told.code == 1 and codes == ["file_too_large", "invalid_input"]
 
 
 @pytest.mark.parametrize("name", ["missing", "pipe", "empty"])

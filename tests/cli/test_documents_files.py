@@ -57,7 +57,7 @@ def test_what_could_not_is_counted_by_its_kind(tmp_path: Path, name: str, conten
 
 def test_a_folder_is_taken_in_order_without_what_is_hidden_or_leads_out_of_it(tmp_path: Path) -> None:
     folder, outside = tmp_path / "papers", tmp_path / "outside.txt"
-    for name in ("b.txt", "a.txt", "z/c.txt", "m/d.txt", ".hidden.txt", ".git/e.txt"):
+    for name in ("b.txt", "a.txt", "z/c.txt", "m/d.txt", ".hidden.txt", ".git/e.txt", "~$a.docx"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(name)
     outside.write_text("secret")

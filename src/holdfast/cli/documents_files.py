@@ -18,6 +18,9 @@ HEAD_BYTES = 8 * 1024
 SUFFIX_CHARS_MAX = 12
 KINDS_TOLD_MAX = 5
 
+# Who has a document open: Office keeps such a file beside it.
+OFFICE_LOCK = "~$"
+
 _ZIP, _OFFICE_ZIP = b"PK\3\4", b"[Content_Types].xml"
 
 
@@ -70,7 +73,8 @@ def found_in(paths: Sequence[Path]) -> Found:
 
 
 def _files_of(folder: Path, found: Found) -> Iterator[Path]:
-    """In the order of their names, folder by folder. What is hidden is passed over, links to folders, too."""
+    """In the order of their names, folder by folder. What is hidden is passed over, and so are links to
+    folders and the locks of Office."""
     inside = os.path.realpath(folder)
 
     def failed(error: OSError) -> None:
@@ -82,7 +86,7 @@ def _files_of(folder: Path, found: Found) -> Iterator[Path]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
             file = Path(place, name)
-            if name.startswith("."):
+            if name.startswith((".", OFFICE_LOCK)):
                 continue
             if (why := _why_skipped(file, inside)) is None:
                 yield file

@@ -89,7 +89,7 @@ class Retrying:
                 str(refusal),
                 code="confirmation_required",
                 guidance=f"Without --full it goes on from {document.stage}, and keeps it. To discard it:\n"
-                f"  {command} --yes{at(self._url)}",
+                f"  {command} --yes{' --force' if request.force else ''}{at(self._url)}",
             )
         if refusal.code == "not_failed":
             return _not_failed(document)

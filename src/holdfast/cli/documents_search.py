@@ -25,6 +25,7 @@ from holdfast.cli.output import (
     shown,
 )
 from holdfast.cli.uploading import quiet
+from holdfast.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from holdfast.pipelines.documents.search import Found, Hit
@@ -35,6 +36,10 @@ HEADING_CHARS = 80
 
 
 async def search_for(url: str, query: str, *, limit: int, document_id: int | None, as_json: bool) -> None:
+    if not query.strip():
+        raise InvalidInput(
+            "There is nothing to search for.", guidance="Give words:  holdfast documents search WORDS"
+        )
     async with opened(url) as engine:
         door = await door_to(engine)
         if document_id is not None:

@@ -184,6 +184,8 @@ def _show_error(document: DocumentDetails, now: float) -> None:
 
 
 def _told_retry(document: DocumentDetails, now: float) -> str | None:
+    from holdfast.pipelines.documents.documents import GIVEN_UP
+
     retry = document.retry
     if document.status != "failed":
         return None
@@ -191,9 +193,13 @@ def _told_retry(document: DocumentDetails, now: float) -> str | None:
     if retry.allowed:
         return f"possible, resumes at {retry.resumes_at}; {left}"
     error = document.processing_error
-    if error is not None and not error.stage:
+    if error is not None and error.rule == GIVEN_UP:
         return "not possible: it was given up, and did not fail"
     if error is not None and error.category.value == "permanent":
+        if not retry.retries_left:
+            return (
+                "not possible: it would fail in the same way, and was retried by hand as often as it may be"
+            )
         return "not possible: it would fail in the same way (--force, once the cause is repaired)"
     if retry.cooldown_until is not None and retry.retries_left:
         return f"possible {moment(retry.cooldown_until, now)}, resumes at {retry.resumes_at}; {left}"

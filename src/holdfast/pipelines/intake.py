@@ -61,6 +61,7 @@ class Intake:
         self._storage = storage
         self._rules = rules
         self.bytes_max = bytes_max
+        self.too_large = rules.too_large
 
     async def take(
         self,
@@ -104,7 +105,7 @@ class Intake:
                 raise PermanentError(
                     f"The file {filename!r} has more than {self.bytes_max:,} bytes.",
                     error_type="file_too_large",
-                    guidance=self._rules.too_large,
+                    guidance=self.too_large,
                 )
             digest.update(chunk)
             if not is_checked:

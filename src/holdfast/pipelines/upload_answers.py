@@ -10,6 +10,7 @@ from holdfast.server.endpoints import Ask
 from holdfast.server.problems import Refused
 
 STORAGE_RETRY_SECONDS = 60.0
+TOLD_MAX = 20
 STATUSES = {"unsupported_format": 415, "file_too_large": 413, "checksum_mismatch": 422}
 
 
@@ -29,7 +30,9 @@ def check_fields(fields: Mapping[str, str], path: str) -> None:
 
 def refused(error: PermanentError | TransientError | Refused, taken: list[str]) -> Refused:
     """What cannot be taken in; what was taken before it in the same request is told."""
-    kept = f" Taken in before it: {', '.join(taken)}." if taken else ""
+    known = list(dict.fromkeys(taken))
+    more = f" and {len(known) - TOLD_MAX:,} others" if len(known) > TOLD_MAX else ""
+    kept = f" Taken in before it: {', '.join(known[:TOLD_MAX])}{more}." if known else ""
     if isinstance(error, Refused):
         error.args = (f"{error.args[0]}{kept}", *error.args[1:])
         return error

@@ -118,7 +118,7 @@ def check_media_type(request: Request, allowed: tuple[str, ...]) -> None:
         raise Refused(
             415,
             "unsupported_media_type",
-            f"The Content-Type is {given!r}." if given else "The request has a body and no Content-Type.",
+            f"The Content-Type is {given!r}." if given else "The request has no Content-Type.",
             f"Send {named}, with that Content-Type.",
         )
 

@@ -69,8 +69,15 @@ class Upload:
         self.is_read = False
         """Whether all of the request has come: nothing is left then to be drained."""
 
-    async def files(self, *, bytes_max: int, files_max: int) -> AsyncGenerator[UploadedFile, None]:
-        """The files of the field `file`, in their order; at least one. `bytes_max` is for each of them."""
+    async def files(
+        self,
+        *,
+        bytes_max: int,
+        files_max: int,
+        too_large: str = "Send a smaller one, or have the limit raised.",
+    ) -> AsyncGenerator[UploadedFile, None]:
+        """The files of the field `file`, in their order; at least one. `bytes_max` is for each of them, and
+        `too_large` says what to do about one that has more."""
         self._check_announced(bytes_max, files_max)
         while (part := await self._next_part()) is not None:
             if part.filename is None:
@@ -85,7 +92,7 @@ class Upload:
                     f"The upload has more files than are taken at once; the limit is {files_max:,}.",
                     "Send them in several uploads.",
                 )
-            self._current = _Chunks(self, part.filename, bytes_max)
+            self._current = _Chunks(self, part.filename, bytes_max, too_large)
             yield UploadedFile(part.name, part.filename, part.content_type, self._current)
         if self._count == 0:
             raise Refused(422, "invalid_request", "The upload has no file.", _HOW)
@@ -175,10 +182,11 @@ class Upload:
 class _Chunks:
     """The bytes of one file. Who closes it early, or never begins, changes nothing for the next file."""
 
-    def __init__(self, upload: Upload, filename: str, bytes_max: int) -> None:
+    def __init__(self, upload: Upload, filename: str, bytes_max: int, too_large: str) -> None:
         self._upload = upload
         self._filename = filename
         self._bytes_max = bytes_max
+        self._too_large = too_large
         self._size = 0
         self._is_whole = False
         self._is_skipped = False
@@ -210,9 +218,9 @@ class _Chunks:
         if self._size > self._bytes_max:
             raise Refused(
                 413,
-                "request_too_large",
+                "file_too_large",
                 f"The file {self._filename!r} is too large; the limit is {self._bytes_max:,} bytes.",
-                "Send a smaller one, or have the limit raised.",
+                self._too_large,
             )
         return chunk
 

@@ -288,7 +288,8 @@ def test_what_is_too_large_or_no_configuration_is_refused(
 
     async def story(s: Served) -> None:
         large = await upload(s, ("large.conf", b"[a]\n" * 50_000))
-        assert (large.status, large.code) == (413, "request_too_large")
+        assert (large.status, large.code) == (413, "file_too_large")
+        assert "HOLDFAST_CONF_UPLOAD_BYTES_MAX" in large.json["error"]["guidance"]
         exe = await upload(s, ("setup.exe", b"MZ" * 600))
         assert (exe.status, exe.code) == (415, "unsupported_format")
         assert ".tgz" in exe.json["error"]["guidance"]

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from document_files import pdf
 from document_scenario import Docs, text
 from holdfast import Holdfast
 from holdfast.core.errors import PermanentError, RetryRefused, StaleLease, TransientError
@@ -259,6 +260,26 @@ def test_what_a_full_retry_would_lose_is_told_also_where_the_execution_knows_of_
     assert refused.value.code == "not_failed" and str(refused.value).startswith("Document ")
 
 
+def test_a_forced_retry_of_all_of_it_waits_for_its_cooldown_before_it_asks_what_may_be_lost(
+    docs: Docs,
+) -> None:
+    taken = docs.upload("notes.txt", text(3))
+    documents = Documents(docs.engine)
+    wrong_key = PermanentError("the key is wrong", error_type="auth_error")
+    with counted(wrong_key, wrong_key):
+        docs.drain()
+        docs.do(documents.retry(taken.id, RetryRequest(force=True)))
+        docs.drain()
+    all_of_it = RetryRequest(full=True, force=True)
+    with pytest.raises(RetryRefused) as refused:
+        docs.do(documents.retry(taken.id, all_of_it))
+    assert refused.value.code == "cooldown"
+    docs.rehearsal.clock.advance(COOLDOWN_SECONDS)
+    with pytest.raises(RetryRefused) as refused:
+        docs.do(documents.retry(taken.id, all_of_it))
+    assert refused.value.code == "confirmation_required"
+
+
 def test_a_stage_that_was_not_reached_cannot_be_retried(docs: Docs) -> None:
     taken = docs.upload("notes.txt", text(3))
     with broken(parsing, "fetch", TransientError("away")):
@@ -343,7 +364,12 @@ def test_a_cancelled_document_says_so_and_keeps_nothing_half(
     assert docs.chunk_rows(taken.id) == []
     cancelled = docs.shown(taken.id)
     assert cancelled.status == "failed" and cancelled.processing_error is not None
-    assert cancelled.processing_error.error_type == "cancelled"
+    error = cancelled.processing_error
+    assert (error.error_type, error.stage) == ("cancelled", "parsing")
+    assert (cancelled.summary, cancelled.retry.resumes_at) == ("It was cancelled", None)
+    with pytest.raises(RetryRefused) as refused:
+        docs.do(Documents(docs.engine).retry(taken.id, RetryRequest()))
+    assert refused.value.code == "not_failed" and "again=true" in refused.value.guidance
 
 
 @pytest.mark.parametrize("end", ["cancelled", "failed at the very end"])
@@ -412,6 +438,15 @@ def test_the_same_content_is_the_same_document_under_any_name(docs: Docs) -> Non
     assert docs.upload("copy of notes.txt", text(2))[:2] == (first.id, False)
     assert docs.upload("notes.txt", text(2), again=True).id != first.id
     assert docs.upload("empty.txt", b"").id != docs.upload("another empty.txt", b"").id
+
+
+def test_text_that_was_called_something_else_is_read_when_it_is_called_text(docs: Docs) -> None:
+    failed = docs.run("notes.docx", text(2))
+    assert failed.processing_error is not None and ".txt" in failed.processing_error.guidance
+    assert docs.upload("notes.docx", text(2))[:2] == (failed.id, False)
+    assert docs.run("notes.txt", text(2)).status == "complete"
+    good = docs.run("report.pdf", pdf(["The turbine was inspected."]))
+    assert docs.upload("copy.pdf", pdf(["The turbine was inspected."]))[:2] == (good.id, False)
 
 
 def test_the_same_content_is_known_when_its_history_is_not(docs: Docs) -> None:

@@ -149,7 +149,9 @@ async def upload(ask: Ask) -> Answer:
     taken: list[UploadedRun] = []
     try:
         files_max = FILES_MAX if ask.query.sha256 is None else 1
-        async for file in ask.upload.files(bytes_max=intake.bytes_max, files_max=files_max):
+        async for file in ask.upload.files(
+            bytes_max=intake.bytes_max, files_max=files_max, too_large=intake.too_large
+        ):
             check_fields(ask.upload.fields, "/v1/uploads")
             chunks = while_admitted(ask, file.chunks)
             made = await intake.take(

@@ -22,6 +22,9 @@ from holdfast.pipelines.documents.tables import engine_table, status_in, tables_
 from holdfast.pipelines.documents.vector_tables import vector_tables_for
 from holdfast.store.tables import Row
 
+GIVEN_UP = "what became of its execution"
+"""The rule of what stands in the place of an error where it did not fail: nothing can be resumed."""
+
 
 class DocumentStatus(StrEnum):
     """`retrying` is the time between a failed attempt and the next; while that runs, its stage is told."""
@@ -97,6 +100,12 @@ _WORKED_ON = frozenset(
 )
 _LIVE = (JobStatus.QUEUED, JobStatus.LEASED, JobStatus.RETRY)
 _STAGES = {stage.value: stage for stage in Stage}
+_NEXT_STAGES = {
+    None: Stage.PARSING,
+    "parsed": Stage.EMBEDDING,
+    "embedded": Stage.ANALYZING,
+    "analyzed": Stage.ANALYZING,
+}
 _EXECUTION = re.compile(r"\bExecution(?= [0-9])")
 _ERROR = msgspec.json.Decoder(StoredError)
 _FACTS = msgspec.json.Decoder(Facts)
@@ -157,16 +166,18 @@ class Documents:
     async def retry(self, document_id: int, request: RetryRequest) -> Stage:
         """The stage that it begins with; or RetryRefused, in words about documents."""
         document = await self.details(document_id)
-        is_allowed = document.retry.allowed or (request.force and document.status is DocumentStatus.FAILED)
-        if request.full and not request.confirm and is_allowed and (lost := _loss(document)):
+        # Where a round has done nothing the engine knows of no loss. What else stands in the way comes first.
+        if request.full and not request.confirm and _may_be_retried(document, request) and _loss(document):
             raise RetryRefused(
-                f"A full retry of document {document_id} discards what was done: {lost}.",
+                f"A full retry of document {document_id} discards what was done: {_loss(document)}.",
                 code="confirmation_required",
                 guidance=f"Confirm it, or retry from {document.stage} to keep it.",
             )
         try:
             await self._engine.retry(document_id, request)
         except HoldfastError as error:  # the engine knows it as an execution
+            if isinstance(error, RetryRefused) and error.code == "not_failed" and not _is_worked_on(document):
+                error.guidance = "To process its file anew, upload it again with again=true."
             error.args = (_EXECUTION.sub("Document", str(error)), *error.args[1:])
             raise
         if request.full:
@@ -192,6 +203,18 @@ class Documents:
         if not ids:
             return {}
         return {job.execution_id: job for job in await self._store.jobs_of(ids) if job.status in _LIVE}
+
+
+def _may_be_retried(document: DocumentDetails, request: RetryRequest) -> bool:
+    retry, error = document.retry, document.processing_error
+    if retry.allowed or not request.force:
+        return retry.allowed
+    is_failed = document.status is DocumentStatus.FAILED and error is not None and error.rule != GIVEN_UP
+    return is_failed and retry.retries_left > 0 and retry.cooldown_until is None
+
+
+def _is_worked_on(document: Document) -> bool:
+    return document.status is DocumentStatus.PENDING or document.status in _WORKED_ON
 
 
 def _loss(document: DocumentDetails) -> str:
@@ -254,7 +277,12 @@ def _summary(
     if status is DocumentStatus.RETRYING and job is not None:
         return retrying(job.attempts, job.max_attempts)
     if status is DocumentStatus.FAILED and error is not None:
-        return f"Failed at {stage}: {error.user_message}. {error.guidance}" if stage else error.user_message
+        is_given_up = error.rule == GIVEN_UP
+        return (
+            error.user_message
+            if is_given_up
+            else f"Failed at {stage}: {error.user_message}. {error.guidance}"
+        )
     if status is DocumentStatus.PENDING:
         return "Waiting to be parsed"
     if job is not None and job.status is JobStatus.LEASED and job.attempts > 1:
@@ -292,12 +320,12 @@ def _ended(error_type: str, message: str, user_message: str, guidance: str, row:
         error_type=error_type,
         category=Category.PERMANENT,
         message=message,
-        stage="",
+        stage=_NEXT_STAGES[row[7]].value,
         timestamp=row[13] or row[11],
         retry_count=row[19] or 0,
         user_message=user_message,
         guidance=guidance,
-        rule="what became of its execution",
+        rule=GIVEN_UP,
         stack_trace="",
         final=True,
     )
@@ -306,6 +334,7 @@ def _ended(error_type: str, message: str, user_message: str, guidance: str, row:
 def _retry_allowed(document: Document, last_manual_retry_at: float | None, now: float) -> RetryAllowed:
     """As the engine would answer now, in its order."""
     error, left = document.processing_error, MANUAL_RETRIES_MAX - document.manual_retries
+    is_given_up = error is not None and error.rule == GIVEN_UP
     cooldown_until = None
     if last_manual_retry_at is not None and now < last_manual_retry_at + COOLDOWN_SECONDS:
         cooldown_until = last_manual_retry_at + COOLDOWN_SECONDS
@@ -323,7 +352,7 @@ def _retry_allowed(document: Document, last_manual_retry_at: float | None, now: 
     return RetryAllowed(
         allowed=reason is None,
         reason=reason,
-        resumes_at=document.stage if document.status is DocumentStatus.FAILED else None,
+        resumes_at=document.stage if document.status is DocumentStatus.FAILED and not is_given_up else None,
         retries_left=max(0, left),
         cooldown_until=cooldown_until,
     )

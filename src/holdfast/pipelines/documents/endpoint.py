@@ -99,7 +99,9 @@ class Endpoint:
                     failure.retry_after = closed
                 raise failure
             told = failure or self.reader(path).left_alone(wait)
-            log.warning("%s: %s It is asked again in %.1f s.", told.user_message, told, wait)
+            log.warning(
+                "%s: %s. It is asked again in %.1f s.", told.user_message, str(told).rstrip("."), wait
+            )
             self._sleep(wait, beat)
             patience.waited(wait)
             if self._gate.is_closed(time.clock()):  # another one was told to wait meanwhile

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from holdfast.engine import Engine
 from holdfast.pipelines.documents.playbook import PATH
+from holdfast.pipelines.documents.reading.kinds import is_text_by_another_name
 from holdfast.pipelines.documents.settings import UPLOAD_BYTES_MAX, DocumentSettings
 from holdfast.pipelines.documents.tables import ADD_DOCUMENT, FIND_COMPLETE, tables_for
 from holdfast.pipelines.intake import Intake, IntakeRules, key_with_name
@@ -32,8 +33,9 @@ def _check(filename: str, head: bytes) -> None:
 
 
 def _key_of(upload: Upload, head: bytes) -> str:
-    """Nothing at all is alike under any name."""
-    return upload.sha256 if head else key_with_name(upload)
+    """Nothing at all is alike under any name; and the name of a text says whether it is taken for one."""
+    is_judged_by_name = not head or is_text_by_another_name(head, upload.filename)
+    return key_with_name(upload) if is_judged_by_name else upload.sha256
 
 
 DOCUMENT_RULES = IntakeRules(

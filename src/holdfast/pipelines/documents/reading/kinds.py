@@ -124,6 +124,12 @@ def kind_of(path: Path, filename: str, limits: ReadLimits) -> DocumentKind:
     return "txt"
 
 
+def is_text_by_another_name(head: bytes, filename: str) -> bool:
+    """Text that is called something else, as far as the beginning of a file tells."""
+    is_something = _is_pdf(head) or head.startswith((*_ZIP, _OLE))
+    return not is_something and _kind_by_name(filename) is not None and is_text(head)
+
+
 def _is_pdf(head: bytes) -> bool:
     at = head.find(b"%PDF-", 0, PDF_SEARCHED_BYTES + 5)
     # What stands before it in a PDF is rubbish of a transfer; in a text it is a sentence.

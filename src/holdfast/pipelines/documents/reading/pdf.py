@@ -6,6 +6,7 @@ PDFium's own functions are called directly: they are called for each page, and w
 from __future__ import annotations
 
 import ctypes
+import os
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,10 @@ PICTURE_SHARE = 0.5
 OBJECTS_LOOKED_AT_MAX = 1_000
 
 _PASSWORD, _SECURITY = pdfium.FPDF_ERR_PASSWORD, pdfium.FPDF_ERR_SECURITY
+_ERRORS = {
+    pdfium.FPDF_ERR_FILE: "the file cannot be read",
+    pdfium.FPDF_ERR_FORMAT: "it is not in the format of a PDF, or damaged",
+}
 _CHECKED = frozenset({pdfium.FPDF_FORMFIELD_CHECKBOX, pdfium.FPDF_FORMFIELD_RADIOBUTTON})
 _UNTOLD = frozenset({pdfium.FPDF_FORMFIELD_PUSHBUTTON, pdfium.FPDF_FORMFIELD_SIGNATURE})
 
@@ -59,18 +64,20 @@ def _refuse_cut_off(path: Path, filename: str) -> None:
 
 
 def _opened(path: Path, filename: str) -> Any:
-    try:
-        return pypdfium2.PdfDocument(path)
-    except pypdfium2.PdfiumError as error:
-        raise _not_opened(getattr(error, "err_code", None), error, filename) from error
+    """By PDFium's own call: pypdfium2 takes a PDF without pages for one that did not open, and names the
+    error of another one, which this process has read before."""
+    opened = pdfium.FPDF_LoadDocument(os.fsencode(path), None)
+    if not opened:
+        raise _not_opened(pdfium.FPDF_GetLastError(), filename)
+    return pypdfium2.PdfDocument(opened)
 
 
-def _not_opened(code: int | None, error: object, filename: str) -> PermanentError:
+def _not_opened(code: int, filename: str) -> PermanentError:
     if code == _PASSWORD:
         return encrypted(f"{shown(filename)} is a PDF that only opens with a password.")
     if code == _SECURITY:
         return encrypted(f"{shown(filename)} is a PDF that is encrypted in a way that is not known here.")
-    return invalid(f"{shown(filename)} is a PDF that cannot be opened: {error}")
+    return invalid(f"{shown(filename)} is a PDF that cannot be opened: {_ERRORS.get(code, f'error {code}')}.")
 
 
 class _Pages:

@@ -57,8 +57,9 @@ def read_xlsx(
             if sheet.is_hidden and chunker.characters > before:
                 warnings.add(f"Sheet {shown(sheet.name)} is hidden; it was read.")
         if without_value:
+            cells = "cell has" if without_value == 1 else "cells have"
             warnings.add(
-                f"{without_value:,} cells have a formula and no value. Open the workbook in a spreadsheet"
+                f"{without_value:,} {cells} a formula and no value. Open the workbook in a spreadsheet"
                 " program, save it, and upload it again."
             )
         if not chunker.characters:
