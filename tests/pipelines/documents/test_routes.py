@@ -210,6 +210,10 @@ def test_what_cannot_be_taken_in_is_refused_and_what_came_before_it_is_told(
         assert answer.status == 413
         assert "document 1 (small.txt)" in answer.json["error"]["message"]
         assert (await s.get("/api/documents/1")).status == 200
+        same = [(f"{number}.txt", b"the same") for number in range(3)]
+        others = [(f"{number}.txt", str(number).encode()) for number in range(10, 35)]
+        many = (await upload(s, *same, *others, ("large.txt", b"x" * 1001))).json["error"]["message"]
+        assert many.count("(0.txt)") == 1 and many.endswith("(28.txt) and 6 others."), many
         checksum = await upload(s, ("small.txt", b"other"), sha256="0" * 64)
         assert (checksum.status, checksum.code) == (422, "checksum_mismatch")
         field = await s.send(

@@ -277,12 +277,9 @@ def _summary(
     if status is DocumentStatus.RETRYING and job is not None:
         return retrying(job.attempts, job.max_attempts)
     if status is DocumentStatus.FAILED and error is not None:
-        is_given_up = error.rule == GIVEN_UP
-        return (
-            error.user_message
-            if is_given_up
-            else f"Failed at {stage}: {error.user_message}. {error.guidance}"
-        )
+        if error.rule == GIVEN_UP or stage is None:
+            return error.user_message
+        return f"Failed at {stage}: {error.user_message}. {error.guidance}"
     if status is DocumentStatus.PENDING:
         return "Waiting to be parsed"
     if job is not None and job.status is JobStatus.LEASED and job.attempts > 1:

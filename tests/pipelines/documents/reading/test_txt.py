@@ -89,6 +89,24 @@ def test_a_sentence_shows_its_encoding(language: str, codec: str, read) -> None:
     assert read(text.encode(codec), "a.txt").text == text
 
 
+@pytest.mark.parametrize(
+    ("text", "codec"),
+    [
+        (
+            "Jürgen Großmann, François Lefèvre, José Muñoz, João Gonçalves, Åsa Öberg, Søren Kjær, Zoë Brand,"
+            " Þóra Björnsdóttir, Núria Peñalver, Conceição Simões, Ángel Ibáñez, Besançon, Düsseldorf, Malmö",
+            "cp1252",
+        ),
+        ("AS CONDIÇÕES SÃO VÁLIDAS; O INQUILINO NÃO PAGA AS INFORMAÇÕES EM MARÇO", "cp1252"),
+        ("This agreement is governed by the law of the city. " * 6 + RUSSIAN, "cp1251"),
+        ("This agreement is governed by the law of the city. " * 6 + RUSSIAN, "koi8-r"),
+    ],
+    ids=["names of many languages", "capitals", "English and Russian", "the same in KOI8"],
+)
+def test_several_languages_show_their_encoding(text: str, codec: str, read) -> None:
+    assert read(text.encode(codec), "a.txt").text == text.strip()
+
+
 def test_line_ends_of_all_kinds_are_line_ends(read) -> None:
     assert read(b"one\r\ntwo\rthree\nfour").text == "one\ntwo\nthree\nfour"
 

@@ -162,6 +162,8 @@ def _has_unit(text: str, number: re.Match[str]) -> bool:
 
 def _is_plain_money(text: str, number: re.Match[str]) -> bool:
     """With its currency, and not in thousands or millions."""
+    if number[0].isdecimal():  # most are, and show no mark
+        return False
     behind = AFTER.match(text, number.end())
     if behind is None or behind["times"] or behind["share"]:
         return False

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.pipelines.documents.reading.latin_letters import explained
+from holdfast.pipelines.documents.reading.latin_letters import CODECS, explained
 
 SAMPLE_BYTES = 64 * 1024
 BLOCK_BYTES = 1024**2
@@ -128,7 +128,7 @@ def _guessed(sample: bytes) -> Encoding:
         return _guess("cp1252")
     from charset_normalizer import from_bytes
 
-    best = from_bytes(sample, cp_isolation=_OTHER_THAN_LATIN).best()
+    best = from_bytes(sample, cp_isolation=[*_OTHER_THAN_LATIN, *CODECS]).best()
     return _guess("cp1252" if best is None else best.encoding)
 
 

@@ -14,33 +14,44 @@ from typing import NamedTuple
 CODECS = ("cp1252", "cp1250", "cp1254", "cp1257", "iso8859_2", "mac_roman", "cp850", "cp852")
 # In Portuguese an õ always stands before an e; elsewhere it is mostly what one encoding makes of Hungarian.
 _NASAL = "õe"
-_ALPHABETS = tuple(
-    frozenset((*letters, *letters.upper(), *more))
-    for letters, *more in (
-        ("äöüßé",),  # German
-        ("àâæçéèêëîïôœùûüÿ",),  # French
-        ("áéíñóúüªº",),  # Spanish
-        ("ãáéíóúâêôàçªº", _NASAL),  # Portuguese
-        ("àèéìíòóùú",),  # Italian
-        ("àçéèíïóòúü",),  # Catalan
-        ("éëïöüèáíóú",),  # Dutch
-        ("åäöæøéü",),  # the languages of the North
-        ("áðéíóúýþæö",),  # Icelandic
-        ("ąćęłńóśźż",),  # Polish
-        ("áčďéěíňóřšťúůýžäľĺôŕ",),  # Czech and Slovak
-        ("áéíóöőúüű",),  # Hungarian
-        ("ăâîşţ",),  # Romanian
-        ("čćđšž",),  # the languages of the Balkans
-        ("çğıİöşüâîû",),  # Turkish
-        ("āčēģīķļņšūž",),  # Latvian
-        ("ąčęėįšųūž",),  # Lithuanian
-        ("äöüõšž", _NASAL),  # Estonian
-    )
+
+
+def _alphabet(letters: str, *more: str) -> frozenset[str]:
+    return frozenset((*letters, *letters.upper(), *more))
+
+
+_WESTERN = (
+    _alphabet("äöüßé"),  # German
+    _alphabet("àâæçéèêëîïôœùûüÿ"),  # French
+    _alphabet("áéíñóúüªº"),  # Spanish
+    _alphabet("ãáéíóúâêôàçªº", _NASAL),  # Portuguese
+    _alphabet("àèéìíòóùú"),  # Italian
+    _alphabet("àçéèíïóòúü"),  # Catalan
+    _alphabet("éëïöüèáíóú"),  # Dutch
+    _alphabet("åäöæøéü"),  # the languages of the North
+    _alphabet("áðéíóúýþæö"),  # Icelandic
 )
+_OTHERS = (
+    _alphabet("ąćęłńóśźż"),  # Polish
+    _alphabet("áčďéěíňóřšťúůýžäľĺôŕ"),  # Czech and Slovak
+    _alphabet("áéíóöőúüű"),  # Hungarian
+    _alphabet("ăâîşţ"),  # Romanian
+    _alphabet("čćđšž"),  # the languages of the Balkans
+    _alphabet("çğıİöşüâîû"),  # Turkish
+    _alphabet("āčēģīķļņšūž"),  # Latvian
+    _alphabet("ąčęėįšųūž"),  # Lithuanian
+    _alphabet("äöüõšž", _NASAL),  # Estonian
+)
+_ALPHABETS = (*_WESTERN, *_OTHERS)
+# Lists of names have letters of several languages; what one language explains is more likely all the same.
+_MIXED = frozenset[str]().union(*_WESTERN)
+_MIXED_COUNTS = 0.95
 # What stands in texts of all languages.
 _MARKS = frozenset("\u00a0–—\u2018\u2019\u201a“”„…€£§°«»\u2039›·•©®™±½¼¾¿¡²³µ\u00d7")
 LETTERS_SHARE_MAX = 0.4
-"""Beyond ASCII. In a text of other letters, Greek or Cyrillic, nearly all are."""
+"""Beyond ASCII. In a text of other letters, Greek or Cyrillic, nearly all are;"""
+BESIDE_ASCII_MIN = 0.5
+"""and in Latin they stand in words with other letters."""
 
 
 class Explained(NamedTuple):
@@ -55,6 +66,8 @@ def explained(sample: bytes) -> Explained | None:
         share = _share_of_a_language(sample, codec)
         if share is not None and (best is None or share > best.share):
             best = Explained(codec, share)
+            if share == 1.0:  # none explains more
+                break
     return best
 
 
@@ -64,17 +77,23 @@ def _share_of_a_language(sample: bytes, codec: str) -> float | None:
     except UnicodeDecodeError:
         return None
     strange: Counter[str] = Counter()
-    plain = 0
+    plain = beside_ascii = 0
     for before, char, after in zip(f" {text}", text, f"{text[1:]} ", strict=False):
         if char.isascii():
             plain += char.isalpha()
         elif char not in _MARKS or (before.isalpha() and after.isalpha() and char != "\u2019"):
-            strange[_NASAL if char + after.lower() == _NASAL else char] += 1
+            strange[_NASAL if (char + after).lower() == _NASAL else char] += 1
+            beside_ascii += (before.isascii() and before.isalpha()) or (after.isascii() and after.isalpha())
     count = strange.total()
-    if count > LETTERS_SHARE_MAX * (count + plain):
+    if count > LETTERS_SHARE_MAX * (count + plain) or beside_ascii < BESIDE_ASCII_MIN * count:
         return None
     if not count:
         return 1.0
     if any(unicodedata.category(char[0]) == "Cc" for char in strange):
         return 0.0
-    return max(sum(strange[char] for char in alphabet) for alphabet in _ALPHABETS) / count
+    of_one = max(_letters_of(alphabet, strange) for alphabet in _ALPHABETS)
+    return max(of_one, _MIXED_COUNTS * _letters_of(_MIXED, strange)) / count
+
+
+def _letters_of(alphabet: frozenset[str], strange: Counter[str]) -> int:
+    return sum(strange[char] for char in alphabet)
